@@ -13,9 +13,11 @@ use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use weft_core::{ByteLen, ClusterId, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::{Conn, Env};
+use weft_wire::activity::Activity;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, SCRUB_LEN_MAX, Samples, Scrubbed};
 use weft_wire::meta::{
-    InodePath, MetaReply, MetaRequest, NamespaceReport, Quota, ScannedInode, TargetChange, TargetRecord,
+    InodePath, KnownPath, MetaReply, MetaRequest, NamespaceReport, Quota, ScannedInode, TargetChange,
+    TargetRecord,
 };
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
 use weft_wire::{Family, KeyId, WireError};
@@ -125,6 +127,29 @@ impl<E: Env> Client<E> {
     /// `Unreachable`.
     pub async fn status(&self, server: ServerId) -> Result<ServerStatus> {
         self.session.core.request_status(server, StatusRequest::Status).await.and_then(status_of)
+    }
+
+    /// Returns the activity on a server: of all users for administrators, else of the same user only.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn activity(&self, server: ServerId) -> Result<Activity> {
+        match self.session.core.request_status(server, StatusRequest::Activity).await? {
+            StatusReply::Activity(activity) => Ok(*activity),
+            _ => Err(Error::unexpected_reply()),
+        }
+    }
+
+    /// Returns the paths of at most [`PATHS_MAX`](weft_wire::meta::PATHS_MAX) inodes, as far as the caller may see them.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn paths(&self, files: Vec<FileId>) -> Result<Vec<KnownPath>> {
+        let count = files.len();
+        match self.session.call(Effect::Repeatable, MetaRequest::Paths { files }).await? {
+            MetaReply::Paths(paths) if paths.len() == count => Ok(paths),
+            _ => Err(Error::unexpected_reply()),
+        }
     }
 
     /// Shuts a server down. For administrators and the user who runs the server only.

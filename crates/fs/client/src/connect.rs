@@ -11,7 +11,7 @@ use std::io;
 use weft_core::Nanos;
 use weft_env::{Address, Conn, Env, Peer};
 use weft_wire::greeting::{Caller, GreetingError};
-use weft_wire::hello::{Names, Opening};
+use weft_wire::hello::{Names, Opening, Process};
 use weft_wire::{Errno, Link, WireError};
 
 /// First and longest pause between attempts to connect; the pause doubles.
@@ -177,6 +177,11 @@ async fn greet<E: Env>(
             checksums,
             security: core.options.security,
             job: core.options.job,
+            process: Process {
+                host: core.options.host.clone(),
+                pid: core.options.pid,
+                program: core.options.program.clone(),
+            },
         },
         key: key.map(|key| key.secret),
         random,

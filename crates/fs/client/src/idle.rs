@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     fn load(in_flight: u64, queued_ms: u64) -> DeviceLoad {
-        DeviceLoad { in_flight, queued_ms }
+        DeviceLoad { in_flight, queued_ms, ..DeviceLoad::default() }
     }
 
     #[test]

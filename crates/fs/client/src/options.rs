@@ -77,8 +77,12 @@ pub struct ClientOptions {
     /// Number of processes of the parallel program that this client belongs to; `None` if it is not known to be one.
     /// Replicas serve programs with a certain number.
     pub ranks: Option<u32>,
-    /// Process id reported to other clients as the holder of a lock.
+    /// Process id reported to other clients as the holder of a lock, and to administrators.
     pub pid: u32,
+    /// Name of this host, shown to administrators; empty if unknown.
+    pub host: String,
+    /// Name of this program, shown to administrators; empty if unknown.
+    pub program: String,
 }
 
 impl Default for ClientOptions {
@@ -104,6 +108,8 @@ impl Default for ClientOptions {
             job: None,
             ranks: None,
             pid: 0,
+            host: String::new(),
+            program: String::new(),
         }
     }
 }

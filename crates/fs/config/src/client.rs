@@ -36,6 +36,8 @@ impl Cluster {
             security: self.security,
             ranks: crate::replicas::rank_count(|name| std::env::var(name).ok()),
             pid: std::process::id(),
+            host: crate::process::host_name(),
+            program: crate::process::program_name(),
             ..ClientOptions::default()
         }
     }

@@ -24,6 +24,7 @@ mod load;
 mod map;
 mod model;
 mod private;
+mod process;
 mod quantity;
 pub mod replicas;
 mod section;
@@ -36,6 +37,7 @@ pub use model::{
     Server, TakesMeasured, Target, TransportChoice, WritableLeases,
 };
 pub use private::check_private_dir;
+pub use process::host_name;
 pub use quantity::{format_duration, format_size, parse_duration, parse_size};
 
 /// Commented example of a whole cluster file; `weft config example` prints it.

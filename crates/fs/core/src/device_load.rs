@@ -9,6 +9,10 @@ pub struct DeviceLoad {
     pub in_flight: u64,
     /// Sum over all requests so far of the time that each was queued or served, in milliseconds.
     pub queued_ms: u64,
+    /// Bytes read so far.
+    pub bytes_read: u64,
+    /// Bytes written so far.
+    pub bytes_written: u64,
 }
 
 impl DeviceLoad {
@@ -18,6 +22,8 @@ impl DeviceLoad {
         Self {
             in_flight: self.in_flight.saturating_add(other.in_flight),
             queued_ms: self.queued_ms.saturating_add(other.queued_ms),
+            bytes_read: self.bytes_read.saturating_add(other.bytes_read),
+            bytes_written: self.bytes_written.saturating_add(other.bytes_written),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One connection from its greeting to its end, in a task of its own.
 
+use crate::activity::ConnectionActivity;
 use crate::added::Caller;
 use crate::audit::{self, Audited, EventKind, Origin};
 use crate::connections::Entry;
@@ -17,8 +18,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use weft_core::FileId;
 use weft_env::{Conn, Env, Peer};
-use weft_wire::meta::{MetaCall, MetaRequest};
+use weft_wire::meta::{MetaCall, MetaReply, MetaRequest};
 use weft_wire::status::StatusReply;
 use weft_wire::{Errno, Family, Incoming, Kind, Link, WireError};
 
@@ -103,7 +105,8 @@ async fn serve<E: Env>(
     });
     let context = metadata.as_ref().map(|(_, context)| context);
     let rights = shared.rights_of(&greeted);
-    let mut data = DataConnection::new(entry.id, &greeted, rights, origin.clone());
+    let activity = ConnectionActivity::new(&shared.activity, &greeted, shared.env.now());
+    let mut data = DataConnection::new(entry.id, &greeted, rights, origin.clone(), activity);
     let mut caller = Caller::new(entry, &greeted);
     if let Some(added) = &shared.added {
         added.connected(&caller);
@@ -161,7 +164,9 @@ async fn requests<E: Env>(
             },
             (_, Family::Meta) => match (&shared.metadata, context) {
                 (Some(service), Some(context)) => {
-                    E::boxed(serve_metadata(shared, (service, context, origin), link, entry, &incoming)).await
+                    let served = (service.as_ref(), context, origin);
+                    E::boxed(serve_metadata(shared, served, (link, entry), &mut data.activity, &incoming))
+                        .await
                 }
                 _ => E::boxed(refuse_role(shared, link, &incoming)).await,
             },
@@ -181,8 +186,8 @@ async fn requests<E: Env>(
 async fn serve_metadata<E: Env>(
     shared: &Shared<E>,
     (service, context, origin): (&metadata::Service<E>, &ConnectionContext, Option<&Origin>),
-    link: &mut Link<E::Conn>,
-    entry: &Entry,
+    (link, entry): (&mut Link<E::Conn>, &Entry),
+    activity: &mut ConnectionActivity,
     incoming: &Incoming,
 ) -> io::Result<()> {
     let call = link.decode::<MetaCall>(incoming);
@@ -201,7 +206,10 @@ async fn serve_metadata<E: Env>(
             let begin = shared.env.now();
             let reply = service.call(context, call).await;
             if !waits {
-                shared.latencies.add(Operation::Metadata, shared.env.now().saturating_sub(begin));
+                let now = shared.env.now();
+                let took = now.saturating_sub(begin);
+                shared.latencies.add(Operation::Metadata, took);
+                activity.count(Operation::Metadata, file_of(&reply), 0, took, now);
             }
             if let Some((origin, what)) = audited {
                 origin.record(shared.env.wall(), &what, audit::refusal_of(&reply));
@@ -211,6 +219,15 @@ async fn serve_metadata<E: Env>(
         Err(bad) => weft_wire::meta::MetaReply::Failed(malformed(bad)),
     };
     answer(link, entry, incoming, &reply).await
+}
+
+/// File that a metadata request has found, for the activity of files.
+fn file_of(reply: &MetaReply) -> Option<FileId> {
+    match reply {
+        MetaReply::Opened(opened) => Some(opened.attr.file),
+        MetaReply::Truncate { file, .. } => Some(*file),
+        _ => None,
+    }
 }
 
 async fn serve_status<E: Env>(

@@ -43,7 +43,7 @@ use crate::config::{Hooks, Limits, ServerConfig};
 use crate::connection::answer;
 use crate::connections::Entry;
 use crate::latency::{Latencies, Operation};
-use crate::lease::Leases;
+use crate::lease::{LeaseCounts, Leases};
 use crate::payload::PayloadPool;
 use crate::tiered::{self, SsdTier, TieredTarget};
 use parking_lot::Mutex;
@@ -56,6 +56,7 @@ use weft_env::{Env, Notify};
 use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
 use weft_store::target::{DatafileFormat, TargetSpec};
+use weft_wire::activity::TargetLatency;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, PayloadLocation};
 use weft_wire::status::{RefusedTarget, TargetStatus};
 use weft_wire::{Capability, ClusterSecret, Errno, Incoming, Link, Rights, WireError};
@@ -100,6 +101,47 @@ struct ServedTarget<E: Env> {
     leases: bool,
     admission: Admission<E>,
     counters: Counters,
+    latencies: Latencies,
+}
+
+/// File and target of a request.
+struct Concerned {
+    cap: Capability,
+    /// Target of a read or write.
+    target: Option<TargetId>,
+}
+
+impl Concerned {
+    /// Returns what a request with a capability concerns.
+    fn of(request: &DataRequest) -> Option<Self> {
+        use DataRequest as R;
+        let (cap, target) = match request {
+            R::Read { datafile, cap, .. }
+            | R::ReadShared { datafile, cap, .. }
+            | R::Write { datafile, cap, .. } => (cap, Some(datafile.target)),
+            R::GetLens { cap, .. }
+            | R::SetLens { cap, .. }
+            | R::Sync { cap, .. }
+            | R::Lease { cap, .. }
+            | R::Fence { cap, .. }
+            | R::Watch { cap, .. }
+            | R::Changes { cap, .. }
+            | R::Seal { cap, .. }
+            | R::SetTimes { cap, .. }
+            | R::Punch { cap, .. }
+            | R::Seek { cap, .. } => (cap, None),
+            R::Remove { .. }
+            | R::Release { .. }
+            | R::AttachShared { .. }
+            | R::RevokeLeases { .. }
+            | R::ListDatafiles { .. }
+            | R::Flush { .. }
+            | R::Samples { .. }
+            | R::Probe { .. }
+            | R::Scrub { .. } => return None,
+        };
+        Some(Self { cap: *cap, target })
+    }
 }
 
 /// A target that this server must not use.
@@ -171,6 +213,7 @@ impl<E: Env> DataService<E> {
                 leases: wanted.leases,
                 admission: Admission::new(env, wanted.queue_depth),
                 counters: Counters::default(),
+                latencies: Latencies::default(),
             };
             let before = targets.insert(wanted.id, Arc::new(served));
             assert!(before.is_none(), "{} is configured twice", wanted.id);
@@ -268,6 +311,8 @@ impl<E: Env> DataService<E> {
                 return answer(link, entry, incoming, &reply).await;
             }
         };
+        connection.transferred = 0;
+        let concerns = Concerned::of(&request);
         let operation = match request {
             DataRequest::Read { .. } | DataRequest::ReadShared { .. } => Operation::Read,
             DataRequest::Write { .. } => Operation::Write,
@@ -283,6 +328,9 @@ impl<E: Env> DataService<E> {
                 link.skip_payload(payload_len.into()).await?;
                 let read = io::IoRequest { datafile, cap, offset, len, hints };
                 let reply = self.read_shared(connection, read, to as usize).await;
+                if let Ok(DataReply::ReadShared { len, .. }) = &reply {
+                    connection.transferred = u64::from(*len);
+                }
                 answer(link, entry, incoming, &reply.unwrap_or_else(DataReply::Failed)).await
             }
             DataRequest::Write { datafile, cap, offset, len, place, hints } => {
@@ -294,6 +342,9 @@ impl<E: Env> DataService<E> {
                         self.write_shared(connection, write, from as usize).await
                     }
                 };
+                if result.is_ok() {
+                    connection.transferred = u64::from(len);
+                }
                 let reply = result.map_or_else(DataReply::Failed, |()| DataReply::Written);
                 answer(link, entry, incoming, &reply).await
             }
@@ -302,7 +353,16 @@ impl<E: Env> DataService<E> {
                 self.serve_other(link, entry, connection, incoming, other).await
             }
         };
-        self.latencies.add(operation, self.env.now().saturating_sub(begin));
+        let now = self.env.now();
+        let took = now.saturating_sub(begin);
+        self.latencies.add(operation, took);
+        // Only a genuine capability makes a row for its file.
+        let concerns = concerns.filter(|concerned| connection.knows(&concerned.cap));
+        if let Some(target) = concerns.as_ref().and_then(|concerned| self.targets.get(&concerned.target?)) {
+            target.latencies.add(operation, took);
+        }
+        let file = concerns.map(|concerned| concerned.cap.file);
+        connection.activity.count(operation, file, connection.transferred, took, now);
         served
     }
 
@@ -389,6 +449,21 @@ impl<E: Env> DataService<E> {
             *all.entry(*uid).or_default() += shared;
         }
         all
+    }
+
+    /// Leases by client and file.
+    pub(crate) fn lease_counts(&self) -> LeaseCounts {
+        self.leases.counts()
+    }
+
+    /// Latencies of reads and writes of each target.
+    pub(crate) fn target_latencies(&self) -> Vec<TargetLatency> {
+        let one = |(&target, served): (&TargetId, &Arc<ServedTarget<E>>)| TargetLatency {
+            target,
+            read: served.latencies.of(Operation::Read).into(),
+            write: served.latencies.of(Operation::Write).into(),
+        };
+        self.targets.iter().map(one).collect()
     }
 
     /// State of all targets.

@@ -5,8 +5,8 @@ use crate::server::Shared;
 use std::io;
 use weft_env::{Conn, Env, Peer};
 use weft_wire::hello::{
-    AuthMethod, BODY_LEN_MAX, Hello, HelloReply, Identity, JobNumber, Names, Opening, Role, Security,
-    SessionId, Welcome,
+    AuthMethod, BODY_LEN_MAX, Hello, HelloReply, Identity, JobNumber, Names, Opening, Process, Role,
+    Security, SessionId, Welcome,
 };
 use weft_wire::keys::{KeyClaims, KeyId, Principal};
 use weft_wire::secure::{Handshake, Sealing};
@@ -27,6 +27,10 @@ pub(crate) struct Greeted {
     pub local: bool,
     /// Job of the peer.
     pub job: Option<JobNumber>,
+    /// Description of the process by the peer itself; on this host with the process id that the kernel names.
+    pub process: Process,
+    /// Network address of the peer; empty for a process of this host.
+    pub address: String,
 }
 
 impl Greeted {
@@ -173,12 +177,16 @@ async fn admit<E: Env>(
             return Ok(Err(WireError::new(Errno::EPROTO, detail)));
         }
     };
-    let (local, pid) = match peer {
-        Peer::Local { pid, .. } => (true, pid),
-        Peer::Remote { .. } => (false, 0),
+    let (local, pid, address) = match peer {
+        Peer::Local { pid, .. } => (true, pid, String::new()),
+        Peer::Remote { address } => (false, 0, address),
     };
-    let Opening { session, slot, job, .. } = opening;
-    Ok(Ok((Greeted { session, slot, principal, key, pid, local, job }, opening)))
+    let Opening { session, slot, job, ref process, .. } = opening;
+    let mut process = process.clone();
+    if local {
+        process.pid = pid;
+    }
+    Ok(Ok((Greeted { session, slot, principal, key, pid, local, job, process, address }, opening)))
 }
 
 /// Counts a connection as authenticated, within the limit.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::Nanos;
+use weft_wire::activity::LatencyCounts;
 
 /// Upper bounds of the classes of latencies; a further class has all longer ones.
 pub const BOUNDS: [Nanos; 16] = {
@@ -60,6 +61,12 @@ impl Distribution {
     /// Number of requests.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
+    }
+}
+
+impl From<Distribution> for LatencyCounts {
+    fn from(found: Distribution) -> Self {
+        Self { counts: found.counts.to_vec(), sum: found.sum }
     }
 }
 

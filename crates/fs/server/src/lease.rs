@@ -24,11 +24,12 @@
 //! client that keeps the count up loses its connection. After a crash, the first revocation waits until the leases of
 //! the previous process have expired.
 
+use crate::activity::ClientKey;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use weft_core::{Nanos, TargetId};
+use weft_core::{FileId, Nanos, TargetId};
 use weft_env::{Closer, Env, Shared};
 use weft_wire::data::DatafileId;
 use weft_wire::data::lease::{FREE, GRANTED, PAGE_LEN, REVOKED, SLOTS, VALID_UNTIL, in_flight, state};
@@ -56,8 +57,19 @@ struct Inner<E: Env> {
     by_target: BTreeMap<TargetId, u32>,
 }
 
+/// Number of leased descriptors by holder.
+#[derive(Default, Debug)]
+pub(crate) struct LeaseCounts {
+    /// By client.
+    pub by_client: BTreeMap<ClientKey, u32>,
+    /// By inode and user.
+    pub by_file: BTreeMap<(FileId, u32), u32>,
+}
+
 /// Leases of one connection.
 struct Page<E: Env> {
+    /// Client and user; `None` for a server.
+    holder: Option<ClientKey>,
     shared: E::Shared,
     closer: Arc<dyn Closer>,
     granted: BTreeMap<u32, DatafileId>,
@@ -87,12 +99,23 @@ impl<E: Env> Leases<E> {
     ///
     /// # Errors
     /// The system has no memory or descriptors left.
-    pub fn attach(&self, connection: u64, closer: Arc<dyn Closer>) -> std::io::Result<E::Shared> {
+    pub fn attach(
+        &self,
+        connection: u64,
+        holder: Option<ClientKey>,
+        closer: Arc<dyn Closer>,
+    ) -> std::io::Result<E::Shared> {
         let shared = self.env.shared(PAGE_LEN)?;
         let until = self.env.now().saturating_add(LEASE_TERM);
         word(&shared, VALID_UNTIL).store(until.0, Ordering::SeqCst);
-        let page =
-            Page { shared: shared.clone(), closer, granted: BTreeMap::new(), free: Vec::new(), unused: 0 };
+        let page = Page {
+            holder,
+            shared: shared.clone(),
+            closer,
+            granted: BTreeMap::new(),
+            free: Vec::new(),
+            unused: 0,
+        };
         self.inner.lock().pages.insert(connection, page);
         Ok(shared)
     }
@@ -167,6 +190,22 @@ impl<E: Env> Leases<E> {
     /// Number of leases on a target.
     pub fn on_target(&self, target: TargetId) -> u32 {
         self.inner.lock().by_target.get(&target).copied().unwrap_or(0)
+    }
+
+    /// Counts the leases by client and by file.
+    pub fn counts(&self) -> LeaseCounts {
+        let mut counts = LeaseCounts::default();
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return counts;
+        }
+        for page in self.inner.lock().pages.values().filter(|page| !page.granted.is_empty()) {
+            let Some(holder) = page.holder else { continue };
+            *counts.by_client.entry(holder).or_default() += page.granted.len() as u32;
+            for datafile in page.granted.values() {
+                *counts.by_file.entry((datafile.file.inode(), holder.uid)).or_default() += 1;
+            }
+        }
+        counts
     }
 
     /// Revokes the leases of one datafile. Returns the number of clients that were disconnected.

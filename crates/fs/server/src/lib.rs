@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![allow(async_fn_in_trait)] // As in weft-env: futures stay on the task that made them.
 
+mod activity;
 mod added;
 mod admission;
 mod attach;

@@ -4,7 +4,7 @@ use weft_core::{ClusterId, Nanos, ServerId};
 use weft_env::{Conn, Env};
 use weft_wire::cluster::ServerEntry;
 use weft_wire::greeting::{Caller, GreetingError, greet};
-use weft_wire::hello::{Names, Opening, Role, Security, SessionId, Welcome};
+use weft_wire::hello::{Names, Opening, Process, Role, Security, SessionId, Welcome};
 use weft_wire::{ClusterSecret, Family, Kind, Link};
 
 /// Connects to other servers as this server.
@@ -68,6 +68,7 @@ impl<E: Env> PeerConnector<E> {
                 checksums: false,
                 security: Security::None,
                 job: None,
+                process: Process::default(),
             },
             key: Some(key),
             random,

@@ -1,5 +1,6 @@
 //! Start, tasks and orderly end of a server.
 
+use crate::activity::Activity;
 use crate::added::AddedService;
 use crate::attach::{AttachError, Registrar};
 use crate::audit::Origin;
@@ -99,6 +100,8 @@ pub struct Shared<E: Env> {
     exchanging: AtomicBool,
     /// Latencies of requests to the metadata service.
     pub(crate) latencies: Latencies,
+    /// Activity by client, user and file.
+    pub(crate) activity: Arc<Activity>,
     /// Current time to the second, for tasks that need no better.
     clock: Arc<AtomicU64>,
 }
@@ -106,6 +109,15 @@ pub struct Shared<E: Env> {
 impl<E: Env> Shared<E> {
     pub(crate) fn log(&self, line: &str) {
         (self.config.hooks.log)(line);
+    }
+
+    /// Latencies of a kind of request since the start.
+    pub(crate) fn latencies_of(&self, operation: Operation) -> Distribution {
+        match (operation, &self.data) {
+            (Operation::Metadata, _) => self.latencies.of(operation),
+            (_, Some(data)) => data.latencies.of(operation),
+            (_, None) => Latencies::default().of(operation),
+        }
     }
 
     pub(crate) fn panicked(&self, doing: &str) {
@@ -260,6 +272,7 @@ impl Server {
             stopped_notify: env.notify(),
             exchanging: AtomicBool::new(false),
             latencies: Latencies::default(),
+            activity: Arc::new(Activity::new()),
             clock: Arc::new(AtomicU64::new(now.0)),
             config,
             env,
@@ -413,11 +426,7 @@ impl<E: Env> ServerHandle<E> {
 
     /// Latencies of a kind of request since the start.
     pub fn latencies(&self, operation: Operation) -> Distribution {
-        match (operation, &self.shared.data) {
-            (Operation::Metadata, _) => self.shared.latencies.of(operation),
-            (_, Some(data)) => data.latencies.of(operation),
-            (_, None) => Latencies::default().of(operation),
-        }
+        self.shared.latencies_of(operation)
     }
 
     /// Number of connections that a bug in the server has ended since its start.

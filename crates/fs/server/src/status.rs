@@ -3,11 +3,13 @@
 use crate::audit::{Audited, EventKind};
 use crate::connection::malformed;
 use crate::data::DataConnection;
+use crate::latency::Operation;
 use crate::server::Shared;
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use weft_core::ByteLen;
 use weft_env::Env;
+use weft_wire::activity::Activity;
 use weft_wire::data::PAYLOAD_LEN_MAX;
 use weft_wire::status::{KeyStatus, ServerStatus, StatusReply, StatusRequest, USERS_MAX, UserStatus};
 use weft_wire::{Errno, Incoming, Link, WireError};
@@ -52,6 +54,7 @@ pub(crate) async fn reply<E: Env>(
             StatusReply::Failed(WireError::new(Errno::EINVAL, "the payload exceeds the maximum length"))
         }
         Ok(StatusRequest::Status) => StatusReply::Status(Box::new(status(shared, connection).await)),
+        Ok(StatusRequest::Activity) => StatusReply::Activity(Box::new(activity(shared, connection).await)),
         Ok(StatusRequest::Shutdown) => {
             let refused = (!connection.is_administrator()).then(|| {
                 WireError::new(
@@ -117,6 +120,24 @@ pub(crate) async fn of_server<E: Env>(shared: &Shared<E>) -> ServerStatus {
             Some(service) => Some(service.status().await),
             None => None,
         },
+    }
+}
+
+/// Activity on the server, as far as the peer may see it.
+async fn activity<E: Env>(shared: &Shared<E>, connection: &DataConnection<E>) -> Activity {
+    let is_complete = connection.is_administrator();
+    let leases = shared.data.as_ref().map(|service| service.lease_counts()).unwrap_or_default();
+    let rows = shared.activity.rows((!is_complete).then_some(connection.uid), &leases);
+    Activity {
+        now: shared.env.now(),
+        incarnation: shared.incarnation,
+        is_complete,
+        operations: Operation::ALL.iter().map(|operation| shared.latencies_of(*operation).into()).collect(),
+        targets: shared.data.as_ref().map(|service| service.target_latencies()).unwrap_or_default(),
+        clients: rows.clients,
+        users: rows.users,
+        files: rows.files,
+        status: of_server(shared).await,
     }
 }
 

@@ -61,6 +61,7 @@ pub async fn greet<C: Conn>(
 ) -> Result<Welcome, GreetingError> {
     let Caller { names, opening, key, random, lengths_only } = caller;
     let is_local = matches!(link.conn().peer(), Peer::Local { .. });
+    let security_min = opening.security.max(Security::Mac);
     link.limit_bodies(BODY_LEN_MAX);
     let welcome = if is_local && matches!(names.role, Role::Client(_)) {
         pace(link)?;
@@ -90,7 +91,7 @@ pub async fn greet<C: Conn>(
     // Only the authenticated server can have sent this reply, but it must not offer less protection than requested.
     let is_enough = match is_local {
         true => welcome.security == Security::None,
-        false => welcome.security >= opening.security.max(Security::Mac),
+        false => welcome.security >= security_min,
     };
     if !is_enough {
         return Err(Malformed::Field("security").into());

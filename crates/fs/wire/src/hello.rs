@@ -144,8 +144,22 @@ pub struct Exchange {
     pub tag: [u8; 16],
 }
 
+/// Maximum length of each name in a [`Process`], in bytes; servers cut longer ones.
+pub const PROCESS_NAME_LEN_MAX: usize = 64;
+
+/// Process of a client as it describes itself, for display only: nothing verifies the names.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// Name of its host; empty if unknown.
+    pub host: String,
+    /// Process id; 0 if unknown.
+    pub pid: u32,
+    /// Name of its program; empty if unknown.
+    pub program: String,
+}
+
 /// Session of a connection and protection of its messages, from client to server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Opening {
     /// Client process.
     pub session: SessionId,
@@ -158,6 +172,8 @@ pub struct Opening {
     pub security: Security,
     /// Job of the process if it reads and writes all files through the delegates of that job, or is one of them.
     pub job: Option<JobNumber>,
+    /// Description of the process.
+    pub process: Process,
 }
 
 /// Last message, from server to client; requests may follow.

@@ -14,6 +14,7 @@
 // This crate also runs in the simulated world: clock, files, sockets and threads come from weft-env only (clippy.toml).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
+pub mod activity;
 mod bounded;
 pub mod capability;
 pub mod cluster;

@@ -1,5 +1,6 @@
 //! Status messages, for `weft status`, `df` and tests.
 
+use crate::activity::Activity;
 use crate::bounded;
 use crate::keys::{GENERATIONS_MAX, Revoked};
 use crate::meta::{SpaceReservation, TargetRecord};
@@ -21,6 +22,8 @@ pub enum StatusRequest {
     },
     /// Revokes these keys. Reserved for the metadata server.
     Revoke(Revoked),
+    /// Returns the activity of clients and files. Administrators see all users, others see themselves only.
+    Activity,
 }
 
 /// Reply to a status request.
@@ -36,6 +39,8 @@ pub enum StatusReply {
     Echo,
     /// Reply to `Revoke`.
     Revoked,
+    /// Reply to `Activity`.
+    Activity(Box<Activity>),
 }
 
 /// State of one server.
@@ -301,4 +306,48 @@ pub struct MetadataStatus {
     pub damaged_blocks: u64,
     /// Targets on record, in ascending order.
     pub targets: Vec<TargetRecord>,
+    /// Moves of files to other layouts.
+    pub moves: MoveCounts,
+    /// Use of the cluster through I/O delegates.
+    pub delegates: DelegateCounts,
+}
+
+/// Moves of files to other layouts. Counters start at zero with the server.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct MoveCounts {
+    /// Moves with a session that moves the file now.
+    pub running: u32,
+    /// Moves without one, which `weft migrate` continues or gives up.
+    pub interrupted: u32,
+    /// Moves that sessions have started or continued.
+    pub started: u64,
+    /// Files whose layout has changed.
+    pub completed: u64,
+    /// Moves whose session ended first.
+    pub lost: u64,
+    /// Moves that were given up, by a user or because another layout was requested.
+    pub abandoned: u64,
+    /// Moves of files that were removed.
+    pub removed: u64,
+    /// Bytes that movers have reported as copied.
+    pub bytes_copied: ByteLen,
+}
+
+/// Use of the cluster through I/O delegates. Counters start at zero with the server.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct DelegateCounts {
+    /// Jobs with delegates that have files open.
+    pub jobs: u32,
+    /// Delegates that may cache pages of a file now.
+    pub delegates: u32,
+    /// Files whose pages delegates may cache now.
+    pub cached_files: u32,
+    /// Files of jobs with delegates that are open now.
+    pub open_files: u32,
+    /// Opens by programs outside of a job that recalled a file from its delegates.
+    pub recalls: u64,
+    /// Recalls that the delegates did not complete in time, so that the open failed.
+    pub recalls_failed: u64,
+    /// Sum of the times for which such opens waited.
+    pub recall_time: Nanos,
 }

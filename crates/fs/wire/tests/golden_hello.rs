@@ -4,8 +4,8 @@ mod support;
 
 use weft_core::{ClusterId, Nanos, ServerId};
 use weft_wire::hello::{
-    AuthMethod, Exchange, Hello, HelloReply, Identity, JobNumber, Names, Opening, Role, Security, SessionId,
-    Welcome,
+    AuthMethod, Exchange, Hello, HelloReply, Identity, JobNumber, Names, Opening, Process, Role, Security,
+    SessionId, Welcome,
 };
 use weft_wire::keys::{Holder, KeyClaims, KeyId};
 use weft_wire::{Errno, WireError};
@@ -15,7 +15,8 @@ const EXCHANGE: Exchange = Exchange { ephemeral: [0x5a; 32], tag: [0xa5; 16] };
 fn opening(security: Security) -> Opening {
     let session = SessionId(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
     let job = (security == Security::Encrypt).then_some(JobNumber(0x0123_4567));
-    Opening { session, slot: 3, checksums: true, security, job }
+    let process = Process { host: "node7".into(), pid: 4242, program: "ior".into() };
+    Opening { session, slot: 3, checksums: true, security, job, process }
 }
 
 #[test]

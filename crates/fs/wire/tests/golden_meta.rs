@@ -280,7 +280,14 @@ fn encoded_requests_match_the_golden_bytes() {
         MetaRequest::RenewMove { handle, copied: ByteLen(1 << 33), done: ByteLen(300), left: ByteLen(0) },
         MetaRequest::BeginCutover { handle },
         MetaRequest::CancelCutover { handle },
-        MetaRequest::CommitMove { handle, seal_s: 1_800_000_000, size: ByteLen(300), lens: recorded() },
+        MetaRequest::CommitMove {
+            handle,
+            seal_s: 1_800_000_000,
+            size: ByteLen(300),
+            lens: recorded(),
+            copied: ByteLen(301),
+        },
+        MetaRequest::Paths { files: vec![FileId(77), FileId(78), FileId(79)] },
         MetaRequest::AbortMove { at: at("a/b") },
         MetaRequest::Moves { after: FileId(300) },
         MetaRequest::DumpBegin,
@@ -486,6 +493,7 @@ fn encoded_replies_match_the_golden_bytes() {
         MetaReply::Revoked(Revoked { keys: vec![KeyId(1), KeyId(u64::MAX)] }),
         MetaReply::ReplicaOpened { info: Box::new(replica.clone()), opened: Box::new(opened.clone()) },
         MetaReply::Replicas { replicas: vec![replica], more: Some(FileId(300)) },
+        MetaReply::Paths(vec![KnownPath::Path(b"a/b".to_vec()), KnownPath::Unnamed, KnownPath::Hidden]),
     ];
     support::check("meta_reply.txt", &replies);
 }

@@ -2,12 +2,16 @@
 
 mod support;
 
-use weft_core::{ByteLen, ClusterId, DeviceLoad, Nanos, ServerId, TargetId, TargetState, TargetUuid};
+use weft_core::{ByteLen, ClusterId, DeviceLoad, FileId, Nanos, ServerId, TargetId, TargetState, TargetUuid};
+use weft_wire::activity::{
+    Activity, ClientActivity, FileActivity, LatencyCounts, TargetLatency, UserActivity, Work,
+};
+use weft_wire::hello::Process;
 use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::{SpaceReservation, TargetRecord};
 use weft_wire::status::{
-    AuditStatus, CacheStatus, KeyStatus, MetadataStatus, RefusedTarget, ServerStatus, SsdClass, SsdStatus,
-    StatusReply, StatusRequest, TargetStatus, UserStatus,
+    AuditStatus, CacheStatus, DelegateCounts, KeyStatus, MetadataStatus, MoveCounts, RefusedTarget,
+    ServerStatus, SsdClass, SsdStatus, StatusReply, StatusRequest, TargetStatus, UserStatus,
 };
 use weft_wire::{Errno, WireError};
 
@@ -20,8 +24,43 @@ fn encoded_requests_match_the_golden_bytes() {
             StatusRequest::Shutdown,
             StatusRequest::Echo { reply_len: 4 << 20 },
             StatusRequest::Revoke(Revoked { keys: vec![KeyId(300)] }),
+            StatusRequest::Activity,
         ],
     );
+}
+
+fn activity(status: ServerStatus) -> Activity {
+    let work = Work {
+        reads: 1,
+        writes: 300,
+        others: 3,
+        metadata: 4,
+        bytes_read: ByteLen(5),
+        bytes_written: ByteLen(1 << 40),
+        time: Nanos(7),
+    };
+    let latency = |sum| LatencyCounts { counts: vec![1, 0, 300], sum: Nanos(sum) };
+    let process = Process { host: "node7".into(), pid: 4242, program: "ior".into() };
+    Activity {
+        now: Nanos::from_s(60),
+        incarnation: 1 << 40,
+        is_complete: true,
+        status: ServerStatus { users: vec![], ..status },
+        operations: vec![latency(1), latency(2)],
+        targets: vec![TargetLatency { target: TargetId(7), read: latency(3), write: latency(4) }],
+        clients: vec![ClientActivity {
+            client: 0x0102_0304,
+            uid: 1000,
+            since: Nanos(8),
+            process,
+            address: "10.0.0.7:4000".into(),
+            connections: 2,
+            leases: 9,
+            work,
+        }],
+        users: vec![UserActivity { uid: 1000, since: Nanos(10), leases: 11, work }],
+        files: vec![FileActivity { file: FileId(77), uid: 1000, since: Nanos(12), leases: 13, work }],
+    }
 }
 
 #[test]
@@ -51,7 +90,7 @@ fn encoded_replies_match_the_golden_bytes() {
     let refused = RefusedTarget { state: "blank".into(), reason: "mount its disk".into() };
     let refused = TargetStatus {
         refused: Some(refused),
-        disk: Some(DeviceLoad { in_flight: 2, queued_ms: 303 }),
+        disk: Some(DeviceLoad { in_flight: 2, queued_ms: 303, bytes_read: 304, bytes_written: 305 }),
         ..target.clone()
     };
     let class = SsdClass {
@@ -123,6 +162,25 @@ fn encoded_replies_match_the_golden_bytes() {
             attaches: 14,
             accepts: true,
         }],
+        moves: MoveCounts {
+            running: 20,
+            interrupted: 21,
+            started: 22,
+            completed: 23,
+            lost: 24,
+            abandoned: 25,
+            removed: 26,
+            bytes_copied: ByteLen(300),
+        },
+        delegates: DelegateCounts {
+            jobs: 30,
+            delegates: 31,
+            cached_files: 32,
+            open_files: 33,
+            recalls: 34,
+            recalls_failed: 35,
+            recall_time: Nanos(36),
+        },
     };
     let status = ServerStatus {
         server: ServerId(1),
@@ -155,11 +213,12 @@ fn encoded_replies_match_the_golden_bytes() {
     support::check(
         "status_reply.txt",
         &[
-            StatusReply::Status(Box::new(status)),
+            StatusReply::Status(Box::new(status.clone())),
             StatusReply::ShuttingDown,
             StatusReply::Failed(WireError::from(Errno::EPERM)),
             StatusReply::Echo,
             StatusReply::Revoked,
+            StatusReply::Activity(Box::new(activity(status))),
         ],
     );
 }

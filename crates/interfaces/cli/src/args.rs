@@ -55,6 +55,8 @@ pub enum Command {
     Serve(c::serve::Serve),
     /// Show servers, targets, space and load
     Status(c::status::Status),
+    /// Show current activity by client, user, file and target
+    Top(c::top::Top),
     /// Run an I/O delegate of a job, or show and stop a job's delegates
     Delegate(Box<c::delegate::Delegate>),
     /// Show the cluster as a directory, for every program, by FUSE

@@ -5,6 +5,7 @@ use std::fs::DirBuilder;
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+pub use weft_config::host_name;
 
 /// Maximum length of a Unix socket's path in bytes, without the terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
@@ -17,14 +18,6 @@ const LINK: &str = "job";
 pub fn uid() -> u32 {
     // SAFETY: geteuid has no preconditions and cannot fail.
     unsafe { libc::geteuid() }
-}
-
-/// Returns the name of this host.
-pub fn host_name() -> String {
-    let mut name = [0u8; 256];
-    // SAFETY: the buffer is as long as it is said to be; the last byte stays zero.
-    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
-    String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()
 }
 
 fn prefix() -> String {

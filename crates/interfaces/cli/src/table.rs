@@ -12,6 +12,16 @@ impl Table {
         Self { rows: vec![head.map(str::to_owned).to_vec()] }
     }
 
+    /// Creates a table with any number of columns.
+    pub fn with_head(head: Vec<String>) -> Self {
+        Self { rows: vec![head] }
+    }
+
+    /// Adds a row with as many cells as the head has.
+    pub fn add(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.to_vec());

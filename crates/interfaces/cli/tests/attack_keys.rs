@@ -598,6 +598,7 @@ impl Raw {
                     checksums: false,
                     security: Security::Mac,
                     job: None,
+                    process: weft_wire::hello::Process::default(),
                 },
                 key: Some(secret),
                 random: [9; 32],

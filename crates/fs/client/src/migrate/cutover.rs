@@ -77,7 +77,7 @@ impl<E: Env> Mover<'_, E> {
         core.fence(self.to.data(), last, &self.to.layout, last.expires_s).await?;
         self.sync(last).await?;
         let lens = recorded(&self.session.core.all_datafile_metas(last, &self.to.layout).await?);
-        let moved = MetaRequest::CommitMove { handle, seal_s, size: found.size, lens };
+        let moved = MetaRequest::CommitMove { handle, seal_s, size: found.size, lens, copied: self.copied };
         match self.session.call(Effect::Once, moved).await? {
             MetaReply::Done => Ok(found.size),
             _ => Err(Error::unexpected_reply()),

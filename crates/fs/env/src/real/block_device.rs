@@ -7,6 +7,8 @@ use weft_core::DeviceLoad;
 
 /// Levels of devices on devices, such as encryption on a RAID on partitions. Further ones are not searched.
 const LEVELS_MAX: u32 = 8;
+/// Length of a sector in the kernel's counters, in bytes, whatever the device's own sectors are.
+const SECTOR_LEN: u64 = 512;
 
 /// The disks below a file.
 #[derive(Clone, Debug)]
@@ -45,10 +47,15 @@ impl BlockDevice {
 
 /// Reads a `stat` file of `/sys/dev/block`.
 fn parse(stat: &str) -> Option<DeviceLoad> {
-    let mut fields = stat.split_ascii_whitespace().skip(8).map(str::parse);
-    let mut next = || fields.next()?.ok();
-    let (in_flight, _busy_ms, queued_ms) = (next()?, next()?, next()?);
-    Some(DeviceLoad { in_flight, queued_ms })
+    let fields: Vec<&str> = stat.split_ascii_whitespace().take(11).collect();
+    let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_LEN);
+    Some(DeviceLoad {
+        in_flight: field(8)?,
+        queued_ms: field(10)?,
+        bytes_read: bytes(field(2)?),
+        bytes_written: bytes(field(6)?),
+    })
 }
 
 /// Adds the whole disks below a device. Requests to other partitions of a disk keep it busy, too.
@@ -78,7 +85,9 @@ mod tests {
     #[test]
     fn counters_are_those_of_the_kernel() {
         let stat = "  446216   784926  9550688  4382310  1442 0 11 5   3   75612  4386190  0 0 0 0 9 9\n";
-        assert_eq!(parse(stat), Some(DeviceLoad { in_flight: 3, queued_ms: 4_386_190 }));
+        let (bytes_read, bytes_written) = (9_550_688 * 512, 11 * 512);
+        let found = DeviceLoad { in_flight: 3, queued_ms: 4_386_190, bytes_read, bytes_written };
+        assert_eq!(parse(stat), Some(found));
         assert_eq!(parse("1 2 3"), None);
         assert_eq!(parse("1 2 3 4 5 6 7 8 x 10 11"), None);
     }
@@ -88,7 +97,7 @@ mod tests {
         let sys = tempfile::tempdir().expect("a directory");
         let at = |name: &str| sys.path().join(name);
         let make = |name: &str| std::fs::create_dir_all(at(name)).expect("made");
-        let stat = |in_flight: u64| format!("0 0 0 0 0 0 0 0 {in_flight} 0 7\n");
+        let stat = |in_flight: u64| format!("0 0 2 0 0 0 4 0 {in_flight} 0 7\n");
         for (disk, in_flight) in [("sda", 1), ("sdb", 2), ("dm-0", 100)] {
             make(&format!("block/{disk}/slaves"));
             std::fs::write(at(&format!("block/{disk}/stat")), stat(in_flight)).expect("written");
@@ -107,8 +116,14 @@ mod tests {
             let device = BlockDevice::below(&at("dev"), major, minor)?;
             Some(device.load().expect("counters"))
         };
-        assert_eq!(load(253, 0), Some(DeviceLoad { in_flight: 3, queued_ms: 14 }), "each disk counts once");
-        assert_eq!(load(8, 1), Some(DeviceLoad { in_flight: 1, queued_ms: 7 }));
+        let found = |in_flight, disks| DeviceLoad {
+            in_flight,
+            queued_ms: 7 * disks,
+            bytes_read: 1024 * disks,
+            bytes_written: 2048 * disks,
+        };
+        assert_eq!(load(253, 0), Some(found(3, 2)), "each disk counts once");
+        assert_eq!(load(8, 1), Some(found(1, 1)));
         assert_eq!(load(0, 41), None, "network file systems have no block device");
     }
 }

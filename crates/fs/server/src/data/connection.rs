@@ -1,7 +1,8 @@
 //! State of one connection in the data service, and verification of its capabilities.
 
 use super::in_flight::{InFlightSlot, InFlightWrites};
-use super::samples::{Interval, client_number};
+use super::samples::Interval;
+use crate::activity::{ConnectionActivity, client_number};
 use crate::audit::Origin;
 use crate::greeting::Greeted;
 use std::collections::BTreeSet;
@@ -52,11 +53,21 @@ pub(crate) struct DataConnection<E: Env> {
     /// Number of its client process in samples.
     pub(super) client: u64,
     pub(super) interval: Interval,
+    /// Counters of its client and files.
+    pub(crate) activity: ConnectionActivity,
+    /// Number of bytes that the present request has read or written.
+    pub(super) transferred: u64,
 }
 
 impl<E: Env> DataConnection<E> {
     /// Creates the state for a peer that has completed the greeting.
-    pub fn new(id: u64, greeted: &Greeted, rights: ConnectionRights, origin: Option<Origin>) -> Self {
+    pub fn new(
+        id: u64,
+        greeted: &Greeted,
+        rights: ConnectionRights,
+        origin: Option<Origin>,
+        activity: ConnectionActivity,
+    ) -> Self {
         Self {
             id,
             session: greeted.session,
@@ -76,6 +87,8 @@ impl<E: Env> DataConnection<E> {
             next: 0,
             client: client_number(greeted.session),
             interval: Interval::default(),
+            activity,
+            transferred: 0,
         }
     }
 
@@ -102,6 +115,11 @@ impl<E: Env> DataConnection<E> {
     /// Length of its shared payload area.
     pub fn shared_len(&self) -> usize {
         self.payload_area.as_ref().map_or(0, Shared::len)
+    }
+
+    /// Whether a genuine capability was presented on this connection lately.
+    pub(super) fn knows(&self, cap: &Capability) -> bool {
+        self.caps.contains(cap)
     }
 
     /// Checks that `cap` is genuine, is for `file`, allows `needed` (any right by default) and has not expired at

@@ -384,7 +384,8 @@ impl<E: Env> DataService<E> {
         if len > 0 {
             connection.payload_area = self.payload_area(len, connection.user);
         }
-        let leases = self.leases.attach(connection.id(), Arc::clone(&entry.closer))?;
+        let leases =
+            self.leases.attach(connection.id(), connection.activity.key(), Arc::clone(&entry.closer))?;
         Ok((connection.payload_area.clone(), leases))
     }
 

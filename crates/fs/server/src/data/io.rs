@@ -208,6 +208,7 @@ impl<E: Env> DataService<E> {
                         return answer(link, entry, incoming, &reply).await;
                     }
                     Counters::add(&served.counters.bytes_read, len.0);
+                    connection.transferred = len.0;
                     entry.expect_peer();
                     // Held while the bytes are sent, because the device is read then.
                     let _permit = permit.make_revocable(entry, datafile.target);
@@ -236,6 +237,7 @@ impl<E: Env> DataService<E> {
         };
         if incoming.header.kind == Kind::Request {
             Counters::add(&served.counters.bytes_read, len as u64);
+            connection.transferred = len as u64;
             entry.expect_peer();
             let reply = DataReply::Read { datafile_len };
             let payload = [IoSlice::new(&buf[..len])];

@@ -12,7 +12,6 @@ use weft_core::random::mix64;
 use weft_core::{LocalOffset, Nanos, Timestamp};
 use weft_env::Env;
 use weft_wire::data::{DatafileId, IoHints, SAMPLES_MAX, Sample, Samples};
-use weft_wire::hello::SessionId;
 
 /// Length of an interval. A slow client still has several requests in it, which show their order.
 const INTERVAL_NS: u64 = 1_000_000_000;
@@ -53,12 +52,6 @@ impl<E: Env> Drop for PendingSample<'_, E> {
 pub(super) struct Interval {
     number: u64,
     kept: bool,
-}
-
-/// Number that names a client process in samples. It is half as long as the session id and does not reveal it.
-pub(super) fn client_number(session: SessionId) -> u64 {
-    let (high, low) = ((session.0 >> 64) as u64, session.0 as u64);
-    mix64(mix64(high) ^ low)
 }
 
 impl Sampler {
@@ -131,7 +124,9 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::activity::client_number;
     use weft_core::{FileId, ObjectId, TargetId};
+    use weft_wire::hello::SessionId;
 
     fn sampler(max: usize) -> Sampler {
         let one_in = NonZeroU32::new(4).expect("not zero");

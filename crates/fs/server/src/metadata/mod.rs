@@ -18,7 +18,8 @@
 //! | `moves` | files that are being moved to other layouts |
 //! | `replicas`, `replica_space` | replicas of files, and their removal when targets fill up |
 //! | `server_health`, `closed_targets`, `targets`, `lineage` | state of servers and targets; file ids in use |
-//! | `pages` | pages in the caches of mounts |
+//! | `pages` | pages in the caches of mounts and delegates |
+//! | `paths` | paths of inodes, for `weft top` |
 //! | `tasks`, `reaper` | removal of the datafiles of removed files |
 //! | `quotas` | limits of users and trees, and what their files are charged |
 //! | `owners`, `keys`, `check`, `dump` | inodes by user, revoked keys, `weft fsck`, dumps |
@@ -43,6 +44,7 @@ mod open;
 mod opens;
 mod owners;
 mod pages;
+mod paths;
 mod permit;
 mod quotas;
 mod reaper;
@@ -300,6 +302,7 @@ pub struct Service<E: Env> {
     /// Time after which mounts have dropped the pages they kept before the start.
     pages_known_from: Nanos,
     requests: AtomicU64,
+    recalls: pages::RecallCounts,
 }
 
 impl<E: Env> Service<E> {
@@ -309,6 +312,9 @@ impl<E: Env> Service<E> {
         // the locks may wait for the journal.
         let inodes = self.journal.read(|s| tables::allocator(s)).map_or(0, |row| row.inodes);
         let space_reservations = self.journal.read(|s| self.core.reservations.status(s)).unwrap_or_default();
+        let moves = self.journal.read(|s| moves::count_rows(s)).unwrap_or_default();
+        let moves = self.core.moves.counts(moves);
+        let delegates = self.delegate_counts();
         let stats = self.journal.stats();
         let space = self.dir.space().await.unwrap_or_default();
         let sessions = self.sessions.lock().len() as u32;
@@ -328,6 +334,8 @@ impl<E: Env> Service<E> {
             space_reservations,
             damaged_blocks: stats.damaged_blocks,
             targets: self.core.registry.records(),
+            moves,
+            delegates,
         }
     }
 

@@ -47,6 +47,7 @@ use weft_env::mutants::{Mutant, is_seeded};
 use weft_store::metadata::{Inode, MoveRow, Node, ReapRow, Scan, Snapshot, Table, Transaction, file_key};
 use weft_wire::BoundSession;
 use weft_wire::meta::{HandleId, InodePath, LayoutSpec, MOVES_MAX, MetaReply, MoveState, MoverState, Moving};
+use weft_wire::status::MoveCounts;
 use weft_wire::{Errno, Rights};
 
 /// Approximate maximum size of a reply with moves.
@@ -70,6 +71,8 @@ struct Inner {
     movers: BTreeMap<FileId, (BoundSession, MoverState)>,
     /// By the file id of the old datafiles.
     seals: BTreeMap<FileId, Seal>,
+    /// Counters since the start.
+    counts: MoveCounts,
 }
 
 /// Result of a request to move a file.
@@ -121,7 +124,9 @@ impl Moves {
     /// Ends the moves of a session that has ended.
     pub(super) fn ended(&self, session: BoundSession) {
         let mut inner = self.inner.lock();
+        let before = inner.movers.len();
         inner.movers.retain(|_, (by, _)| *by != session);
+        inner.counts.lost += (before - inner.movers.len()) as u64;
         inner.seals.retain(|_, seal| seal.by != Some(session));
     }
 
@@ -129,17 +134,50 @@ impl Moves {
     fn set_mover(&self, file: FileId, session: BoundSession, now: Timestamp) {
         let new = MoverState { since: now, reported: now, done: ByteLen(0), left: ByteLen(0) };
         let mut inner = self.inner.lock();
-        let known = inner.movers.entry(file).or_insert((session, new));
-        if known.0 != session {
-            *known = (session, new);
+        if inner.movers.get(&file).is_none_or(|(by, _)| *by != session) {
+            inner.movers.insert(file, (session, new));
+            inner.counts.started += 1;
         }
     }
 
     /// Records the mover's progress.
     fn report_progress(&self, file: FileId, (done, left): (ByteLen, ByteLen), now: Timestamp) {
-        if let Some((_, mover)) = self.inner.lock().movers.get_mut(&file) {
+        let mut inner = self.inner.lock();
+        if let Some((_, mover)) = inner.movers.get_mut(&file) {
+            let copied = done.0.saturating_sub(mover.done.0);
             *mover = MoverState { reported: now, done, left, ..*mover };
+            inner.counts.bytes_copied.0 += copied;
         }
+    }
+
+    /// Ends the move of a file that has its new layout.
+    fn completed(&self, file: FileId, copied: ByteLen, now: Timestamp) {
+        self.report_progress(file, (copied, ByteLen(0)), now);
+        let mut inner = self.inner.lock();
+        inner.movers.remove(&file);
+        inner.counts.completed += 1;
+    }
+
+    /// Ends the move of a file that was removed.
+    pub(super) fn removed(&self, file: FileId) {
+        let mut inner = self.inner.lock();
+        inner.movers.remove(&file);
+        inner.counts.removed += 1;
+    }
+
+    /// Ends a move that was given up.
+    fn abandoned(&self, file: FileId) {
+        let mut inner = self.inner.lock();
+        inner.movers.remove(&file);
+        inner.counts.abandoned += 1;
+    }
+
+    /// Counters since the start, and the number of moves, of which `rows` are recorded.
+    pub(super) fn counts(&self, rows: u64) -> MoveCounts {
+        let inner = self.inner.lock();
+        let running = inner.movers.len() as u64;
+        let interrupted = rows.saturating_sub(running);
+        MoveCounts { running: running as u32, interrupted: interrupted as u32, ..inner.counts }
     }
 
     /// Whether a session moves the file.
@@ -149,10 +187,6 @@ impl Moves {
 
     fn mover(&self, file: FileId) -> Option<MoverState> {
         self.inner.lock().movers.get(&file).map(|(_, mover)| *mover)
-    }
-
-    fn remove_mover(&self, file: FileId) {
-        self.inner.lock().movers.remove(&file);
     }
 
     /// Seals `data`, to be switched to `to`, at the times that `fence` returns.
@@ -313,6 +347,7 @@ impl Op<'_> {
                     Some(row) => {
                         let is_room_missing = to.with(t, None).ok() != Some(soon);
                         remove_move(t, file)?;
+                        self.core.moves.abandoned(file);
                         self.core.count_reap_row();
                         let pending = file.of_generation(row.generation);
                         return Ok((
@@ -457,7 +492,7 @@ impl Op<'_> {
         &self,
         t: &mut dyn Transaction,
         handle: HandleId,
-        seal_s: u64,
+        (seal_s, copied): (u64, ByteLen),
         size: ByteLen,
         lens: RecordedLens,
     ) -> Outcome<MetaReply> {
@@ -498,7 +533,7 @@ impl Op<'_> {
         t.delete(Table::Moves, &file_key(file));
         put_inode(t, file, &inode);
         self.core.moves.switched(data, self.now);
-        self.core.moves.remove_mover(file);
+        self.core.moves.completed(file, copied, self.now);
         Ok(MetaReply::Done)
     }
 
@@ -534,12 +569,22 @@ impl Op<'_> {
         if !owns(self.caller, &inode) {
             return Err(Fault::new(Errno::EPERM, "only its owner or root may give up a file's move"));
         }
-        self.core.moves.remove_mover(file);
         if remove_move(t, file)? {
+            self.core.moves.abandoned(file);
             self.core.count_reap_row();
         }
         Ok(MetaReply::Done)
     }
+}
+
+/// Number of moves in progress or interrupted.
+pub(super) fn count_rows(s: &dyn Snapshot) -> Outcome<u64> {
+    let mut rows = 0;
+    s.scan(Table::Moves, Bound::Unbounded, &mut |_, _| {
+        rows += 1;
+        Ok(Scan::Next)
+    })?;
+    Ok(rows)
 }
 
 /// File ids and layouts of all datafiles that a move is filling or has abandoned.

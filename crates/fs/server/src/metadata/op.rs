@@ -253,6 +253,7 @@ impl Core {
         self.uncharge(t, file, inode)?;
         let reaped = super::tables::destroy(t, file, inode)?;
         if super::moves::remove_move(t, file)? {
+            self.moves.removed(file);
             self.count_reap_row();
         }
         if self.opens.lock().is_replicated(file) {

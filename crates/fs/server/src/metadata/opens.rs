@@ -34,6 +34,7 @@ use weft_core::{ByteLen, FileId, Timestamp};
 use weft_wire::BoundSession;
 use weft_wire::hello::JobNumber;
 use weft_wire::meta::{HandleId, NO_EPOCH, WriteSummary, WrittenLens};
+use weft_wire::status::DelegateCounts;
 
 /// One open file of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -197,6 +198,20 @@ fn merge(all: &mut WrittenLens, ends: &WrittenLens) {
 }
 
 impl Opens {
+    /// Adds the present numbers of files, jobs and delegates to `counts`.
+    pub(super) fn delegate_counts(&self, counts: DelegateCounts) -> DelegateCounts {
+        let (mut jobs, mut delegates) = (BTreeSet::new(), BTreeSet::new());
+        let (mut open_files, mut cached_files) = (0, 0);
+        for file in self.files.values() {
+            jobs.extend(file.jobs.keys().flatten().copied());
+            delegates.extend(file.delegates.keys().copied());
+            open_files += u32::from(file.jobs.keys().any(Option::is_some));
+            cached_files += u32::from(!file.delegates.is_empty());
+        }
+        let (jobs, delegates) = (jobs.len() as u32, delegates.len() as u32);
+        DelegateCounts { jobs, delegates, open_files, cached_files, ..counts }
+    }
+
     /// Opens and truncations of a user.
     pub(super) fn of_user(&self, uid: u32) -> u32 {
         self.by_user.get(&uid).copied().unwrap_or(0)

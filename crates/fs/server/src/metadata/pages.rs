@@ -12,11 +12,38 @@
 use super::Service;
 use super::fault::Outcome;
 use super::serve::Call;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::{FileId, Nanos};
 use weft_env::{Env, Notify};
 use weft_wire::BoundSession;
 use weft_wire::Errno;
 use weft_wire::meta::{EVENT_WAIT, HandleId, LOCK_WAIT, MetaReply, PAGES_WAIT};
+use weft_wire::status::DelegateCounts;
+
+/// Recalls of files from I/O delegates since the start.
+#[derive(Default)]
+pub(super) struct RecallCounts {
+    all: AtomicU64,
+    failed: AtomicU64,
+    time_ns: AtomicU64,
+}
+
+impl RecallCounts {
+    fn add(&self, took: Nanos, is_recalled: bool) {
+        self.all.fetch_add(1, Ordering::Relaxed);
+        self.failed.fetch_add(u64::from(!is_recalled), Ordering::Relaxed);
+        self.time_ns.fetch_add(took.0, Ordering::Relaxed);
+    }
+
+    fn counts(&self) -> DelegateCounts {
+        DelegateCounts {
+            recalls: self.all.load(Ordering::Relaxed),
+            recalls_failed: self.failed.load(Ordering::Relaxed),
+            recall_time: Nanos(self.time_ns.load(Ordering::Relaxed)),
+            ..DelegateCounts::default()
+        }
+    }
+}
 
 impl<E: Env> Service<E> {
     /// Asks the mounts other than `session` whose kernels may have pages of `file` to drop some. Returns each mount
@@ -103,7 +130,20 @@ impl<E: Env> Service<E> {
             delegates.into_iter().filter_map(queue).collect()
         };
         self.event_changed.notify_all();
-        Ok(MetaReply::Recalled(self.have_completed(&events, until).await))
+        let begin = self.env.now();
+        let is_recalled = self.have_completed(&events, until).await;
+        if !events.is_empty() {
+            self.recalls.add(self.env.now().saturating_sub(begin), is_recalled);
+        }
+        Ok(MetaReply::Recalled(is_recalled))
+    }
+
+    /// Use of the cluster through I/O delegates.
+    pub(super) fn delegate_counts(&self) -> DelegateCounts {
+        let counts = self.recalls.counts();
+        // Without a job there is no need to look at each open file.
+        let has_jobs = self.sessions.lock().has_jobs();
+        if has_jobs { self.core.opens.lock().delegate_counts(counts) } else { counts }
     }
 
     /// Waits until mounts have dropped pages, at most [`PAGES_WAIT`].

@@ -257,11 +257,11 @@ impl<E: Env> Service<E> {
             }
             R::BeginCutover { handle } => self.read(call, |s, op| op.move_over(s, handle)),
             R::CancelCutover { handle } => self.read(call, |s, op| op.move_back(s, handle)),
-            R::CommitMove { handle, seal_s, size, lens } => {
+            R::CommitMove { handle, seal_s, size, lens, copied } => {
                 self.core.moves.pending_switches.fetch_add(1, Ordering::SeqCst);
                 let is_done = std::cell::Cell::new(false);
                 let switch = |t: &mut dyn Transaction, op: &Op<'_>| {
-                    let reply = op.moved(t, handle, seal_s, size, lens.clone())?;
+                    let reply = op.moved(t, handle, (seal_s, copied), size, lens.clone())?;
                     is_done.set(true);
                     Ok(reply)
                 };
@@ -369,6 +369,11 @@ impl<E: Env> Service<E> {
             R::EndTreeCount { tree } => {
                 self.require_administrator(call)?;
                 self.change(call, |t, op| op.end_tree_count(t, tree)).await
+            }
+            R::Paths { files } => {
+                // A mount of an administrator asks for its users.
+                let sees_all = call.ctx.is_administrator && call.caller == call.ctx.identity;
+                self.read(call, |s, op| Ok(op.paths(s, &files, sees_all)))
             }
             R::WaitEvents { done } => Ok(self.wait_events(call.ctx.session, done).await),
         }

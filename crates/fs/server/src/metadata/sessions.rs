@@ -38,6 +38,11 @@ impl Sessions {
         self.alive.len()
     }
 
+    /// Whether a process of a job with I/O delegates is connected.
+    pub(super) fn has_jobs(&self) -> bool {
+        self.alive.values().any(|session| session.is_of_job)
+    }
+
     pub(super) fn connected(&mut self, session: BoundSession, is_of_job: bool) {
         self.ended.remove(&session);
         let entry = self.alive.entry(session).or_default();

@@ -200,6 +200,7 @@ impl<E: Env> Service<E> {
             grace_until: if before.expected { now.saturating_add(options.grace) } else { Nanos::ZERO },
             pages_known_from: if restarted { now.saturating_add(PAGES_DROPPED_AFTER) } else { Nanos::ZERO },
             requests: AtomicU64::new(0),
+            recalls: super::pages::RecallCounts::default(),
             journal,
             env,
         });

@@ -316,6 +316,7 @@ fn a_move_converts_a_file() {
                     seal_s: over.seal_s,
                     size: ByteLen(0),
                     lens: RecordedLens::NONE,
+                    copied: ByteLen(0),
                 };
                 done(root.change(request).await).expect("committed");
                 root.close(handle, WriteSummary::default()).await.expect("open");

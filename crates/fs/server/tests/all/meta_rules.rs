@@ -205,8 +205,13 @@ async fn move_one<E: Env>(
             let size = peer.stat(&path).await.expect("exists").size;
             model.files.insert(path, tag * 4096);
             on_change(Some(model));
-            let request =
-                MetaRequest::CommitMove { handle, seal_s: moving.seal_s, size, lens: RecordedLens::NONE };
+            let request = MetaRequest::CommitMove {
+                handle,
+                seal_s: moving.seal_s,
+                size,
+                lens: RecordedLens::NONE,
+                copied: size,
+            };
             done(peer.change(request).await).expect("in time");
             on_change(None);
         }

@@ -11,7 +11,7 @@ use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, Targe
 use weft_store::target::Module;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, IoHints, PayloadLocation};
 use weft_wire::greeting::{Caller, GreetingError, greet};
-use weft_wire::hello::{HelloReply, Identity, Names, Opening, Role, Security, SessionId, Welcome};
+use weft_wire::hello::{HelloReply, Identity, Names, Opening, Process, Role, Security, SessionId, Welcome};
 use weft_wire::status::{StatusReply, StatusRequest};
 use weft_wire::{
     BoundSession, Capability, ClusterSecret, Errno, Family, Incoming, Kind, Link, Rights, SessionOwner,
@@ -123,6 +123,7 @@ pub fn hello(role: Role, session: u128) -> Caller {
             checksums: false,
             security: Security::None,
             job: None,
+            process: Process::default(),
         },
         key: None,
         random: [5; 32],

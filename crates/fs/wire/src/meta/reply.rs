@@ -1,9 +1,9 @@
 //! Replies of the metadata service.
 
 use super::{
-    AVERAGES_MAX, Attr, DUMP_ROWS_MAX, DumpBegun, DumpedRow, FileType, HandleId, HeldLock, LINEAGE_MAX,
-    LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, QUOTAS_MAX, Quota, REPLICAS_MAX,
-    RULED_MAX, ReclaimLock, ReplicaInfo, RuledDirectory, TargetRecord, TargetVerdict,
+    AVERAGES_MAX, Attr, DUMP_ROWS_MAX, DumpBegun, DumpedRow, FileType, HandleId, HeldLock, KnownPath,
+    LINEAGE_MAX, LIST_LIMIT_MAX, LayoutSpec, MOVES_MAX, MoveState, Moving, Opened, PATHS_MAX, QUOTAS_MAX,
+    Quota, REPLICAS_MAX, RULED_MAX, ReclaimLock, ReplicaInfo, RuledDirectory, TargetRecord, TargetVerdict,
 };
 use crate::bounded;
 use crate::capability::Capability;
@@ -277,4 +277,6 @@ pub enum MetaReply {
         /// Number of entries counted.
         entries: u32,
     },
+    /// Reply to `Paths`, in the order of the request.
+    Paths(#[serde(deserialize_with = "bounded::vec::<_, _, PATHS_MAX>")] Vec<KnownPath>),
 }

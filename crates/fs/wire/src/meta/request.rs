@@ -2,7 +2,7 @@
 
 use super::{
     AVERAGES_MAX, CollectedSize, FenceKind, FileType, HandleId, InodePath, LINEAGE_MAX, LayoutSpec, LockKind,
-    LockOwner, LockRange, LockSpace, OpenFlags, QuotaSubject, RULES_MAX, ReclaimLock, ReclaimOpen,
+    LockOwner, LockRange, LockSpace, OpenFlags, PATHS_MAX, QuotaSubject, RULES_MAX, ReclaimLock, ReclaimOpen,
     ReplicaSpec, Rule, RuleRemoval, SetAttr, TargetChange, TargetClaim, TreeStep, WriteSummary, WrittenLens,
 };
 use crate::bounded;
@@ -394,6 +394,8 @@ pub enum MetaRequest {
         size: ByteLen,
         /// Lengths of the new datafiles.
         lens: RecordedLens,
+        /// Bytes that this mover has copied, as in `RenewMove`.
+        copied: ByteLen,
     },
     /// Aborts a move of any session and removes the copied bytes. Reserved for the owner and root. Reply: `Done`.
     AbortMove {
@@ -614,5 +616,12 @@ pub enum MetaRequest {
     EndTreeCount {
         /// Root of the tree.
         tree: FileId,
+    },
+    /// Returns the paths of inodes, each as far as the caller could find it by listing directories. Administrators see
+    /// all. Reply: `Paths`.
+    Paths {
+        /// Inodes.
+        #[serde(deserialize_with = "bounded::vec::<_, _, PATHS_MAX>")]
+        files: Vec<FileId>,
     },
 }

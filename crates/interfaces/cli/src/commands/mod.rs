@@ -40,6 +40,7 @@ pub mod status;
 pub mod stop;
 pub mod stripe;
 pub mod target;
+pub mod top;
 pub mod trace;
 pub mod tree;
 pub mod twin;
@@ -58,6 +59,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Stop(command) => command.run(file),
         Command::Serve(command) => command.run(file),
         Command::Status(command) => command.run(file),
+        Command::Top(command) => command.run(file),
         Command::Delegate(command) => command.run(file),
         Command::Mount(command) => command.run(file),
         Command::Umount(command) => command.run(),

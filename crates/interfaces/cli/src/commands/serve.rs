@@ -431,15 +431,11 @@ pub fn runs_here(server: &Server) -> bool {
 }
 
 pub fn is_this_host(host: &str) -> bool {
-    let mut name = [0u8; 256];
-    // SAFETY: the buffer is as long as it is said to be; the last byte stays zero.
-    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
-    let name = String::from_utf8_lossy(&name);
-    let name = name.trim_end_matches('\0');
+    let name = weft_config::host_name();
     let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
     // Only an address of this host can be bound.
     host == name
-        || short(host) == short(name) && !host.contains(':')
+        || short(host) == short(&name) && !host.contains(':')
         || UdpSocket::bind((host.trim_matches(['[', ']']), 0)).is_ok()
 }
 

@@ -65,6 +65,7 @@ impl Weft {
     pub fn of(cluster: Cluster, change: impl Fn(&mut ClientOptions)) -> Result<Self, Failure> {
         let credentials = cluster.credentials()?;
         let mut options = cluster.client_options();
+        options.program = own_name();
         change(&mut options);
         let client = Client::new(RealEnv::new(), cluster.map(), options, credentials);
         Ok(Self { cluster, client })
@@ -205,6 +206,20 @@ impl Weft {
         }
         if bottom_up { each(inside, known) } else { Ok(()) }
     }
+}
+
+/// Returns the name under which servers show this process: `weft` and the subcommand.
+fn own_name() -> String {
+    let mut args = std::env::args_os().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.to_str() {
+            Some("--cluster") => drop(args.next()),
+            Some(option) if option.starts_with('-') => {}
+            Some(command) => return format!("weft {command}"),
+            None => break,
+        }
+    }
+    "weft".into()
 }
 
 /// Joins `dir/name`, without a leading slash.

@@ -20,7 +20,7 @@ use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
 use weft_server::ServerHandle;
 use weft_server::latency::{BOUNDS, Distribution, Operation};
-use weft_wire::status::{MetadataStatus, ServerStatus, SsdStatus, TargetStatus};
+use weft_wire::status::{DelegateCounts, MetadataStatus, MoveCounts, ServerStatus, SsdStatus, TargetStatus};
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Requests that are answered at the same time.
@@ -393,5 +393,56 @@ fn metadata(out: &mut Metrics<'_>, found: &MetadataStatus) -> fmt::Result {
         ("weft_target_state", None),
         "State of each target on record",
         found.targets.iter().map(|record| (with(&of(record.target), "state", record.state.word()), 1.0)),
+    )?;
+    moves(out, &found.moves)?;
+    delegates(out, &found.delegates)
+}
+
+fn moves(out: &mut Metrics<'_>, found: &MoveCounts) -> fmt::Result {
+    let label = |name, value: &str| Labels::from([(name, value.to_owned())]);
+    let states = [("running", found.running), ("interrupted", found.interrupted)];
+    out.gauge(
+        ("weft_moves", None),
+        "Moves of files to other layouts",
+        states.map(|(state, count)| (label("state", state), f64::from(count))),
+    )?;
+    out.counter(("weft_moves_started", None), "Moves started or continued", one(found.started as f64))?;
+    let results = [
+        ("completed", found.completed),
+        ("lost", found.lost),
+        ("abandoned", found.abandoned),
+        ("removed", found.removed),
+    ];
+    out.counter(
+        ("weft_moves_ended", None),
+        "Moves that ended, by result",
+        results.map(|(result, count)| (label("result", result), count as f64)),
+    )?;
+    out.counter(bytes("weft_moves_copied"), "Bytes that movers have copied", one(found.bytes_copied.0 as f64))
+}
+
+fn delegates(out: &mut Metrics<'_>, found: &DelegateCounts) -> fmt::Result {
+    out.gauge(("weft_delegate_jobs", None), "Jobs with I/O delegates", one(f64::from(found.jobs)))?;
+    out.gauge(
+        ("weft_delegates", None),
+        "I/O delegates that may cache pages",
+        one(f64::from(found.delegates)),
+    )?;
+    let files = [("open", found.open_files), ("cached", found.cached_files)];
+    out.gauge(
+        ("weft_delegate_files", None),
+        "Files of jobs with I/O delegates",
+        files.map(|(state, count)| (Labels::from([("state", state.to_owned())]), f64::from(count))),
+    )?;
+    out.counter(("weft_delegate_recalls", None), "Files recalled from delegates", one(found.recalls as f64))?;
+    out.counter(
+        ("weft_delegate_recalls_failed", None),
+        "Recalls that delegates did not complete in time",
+        one(found.recalls_failed as f64),
+    )?;
+    out.counter(
+        ("weft_delegate_recall_wait", Some(Unit::Seconds)),
+        "Sum of the times for which opens waited for recalls",
+        one(seconds(found.recall_time)),
     )
 }

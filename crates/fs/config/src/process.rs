@@ -1,0 +1,15 @@
+//! How this process describes itself to servers.
+
+/// Returns the name of this host.
+pub fn host_name() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: the buffer is as long as it is said to be; the last byte stays zero.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()
+}
+
+/// Returns the name of this process's program as the kernel knows it, at most 15 bytes; empty if unknown.
+pub(crate) fn program_name() -> String {
+    let name = std::fs::read("/proc/self/comm").unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end().to_owned()
+}
