@@ -9,6 +9,9 @@ BENCH ?=
 ADVICE ?=
 # Build of the library and of the servers for the Python package: release or debug.
 PYTHON_PROFILE ?= release
+# Packages of `make test` beside the library: together with them, cargo reuses what it has built for `make test`.
+python_build = $(CARGO) build $(if $(filter release,$(PYTHON_PROFILE)),--release) -p weft-capi
+python_servers = -p weft-cli -p weft-preload
 # Options of `make python-test` (pytest) and `make python-bench`, such as PYTHON_OPTIONS="-k locks".
 PYTHON_OPTIONS ?=
 # Seed of random tests, so that an unchanged tree passes again.
@@ -111,16 +114,16 @@ uninstall: ## Remove the installed files
 
 python: ## Wheel of the Python package weft-fs, in target/python/dist
 	@scripts/deps.sh build python
-	$(CARGO) build $(if $(filter release,$(PYTHON_PROFILE)),--release) -p weft-capi
+	$(python_build) $(if $(filter debug,$(PYTHON_PROFILE)),$(python_servers))
 	@scripts/python.sh wheel $(PYTHON_PROFILE)
 
 python-test: python ## Tests of the built wheel (about a minute), on a cluster of the same profile; part of `make test`
-	$(CARGO) build $(if $(filter release,$(PYTHON_PROFILE)),--release) -p weft-cli
+	$(python_build) $(python_servers)
 	@scripts/python.sh test $(PYTHON_PROFILE) $(PYTHON_OPTIONS)
 
 python-bench: python ## Reading 64 MiB into numpy beside the C interface, in turn
-	$(CARGO) build --release -p weft-cli
-	@scripts/python.sh bench release $(PYTHON_OPTIONS)
+	$(python_build) $(python_servers)
+	@scripts/python.sh bench $(PYTHON_PROFILE) $(PYTHON_OPTIONS)
 
 monitoring: ## Debian's Prometheus scrapes a server and checks the alert rules
 	@scripts/deps.sh build monitoring

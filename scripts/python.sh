@@ -4,8 +4,8 @@
 # usage: scripts/python.sh wheel|test|bench PROFILE [OPTION...]
 #
 #   wheel   builds the wheel into TARGET/python/dist, with the library of TARGET/PROFILE
-#   test    installs it into a virtual environment and runs its tests, in isolation; options are those of pytest
-#   bench   measures it beside the C interface; options are those of python/bench/read.py
+#   test    installs it into a virtual environment, checks types, and runs its tests in isolation; options: pytest
+#   bench   measures it beside the C interface; options: python/bench/read.py
 #
 # PROFILE is release or debug. TARGET is $CARGO_TARGET_DIR or target. PYTHON is the interpreter, by default python3.
 set -euo pipefail
@@ -50,6 +50,7 @@ case $what in
     wheel) wheel ;;
     test)
         install
+        "$root/venv/bin/mypy" --config-file python/pyproject.toml --cache-dir "$root/mypy"
         WEFT_TEST_COMMAND=$target/$profile/weft scripts/isolated.py "$root/venv/bin/python" -B -m pytest -q python/tests "$@"
         ;;
     bench)
