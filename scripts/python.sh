@@ -28,7 +28,11 @@ environment() {
         echo "weft: installing the packages of $requirements into $dir" >&2
         rm -rf "$dir"
         "$python" -m venv "$dir"
-        "$dir/bin/pip" install --quiet --requirement "$requirements"
+        "$dir/bin/pip" install --quiet --requirement "$requirements" || {
+            echo "weft: pip could not install $requirements; make the Python Package Index reachable, or set" >&2
+            echo "  PIP_FIND_LINKS to a directory with the wheels and PIP_NO_INDEX=1. WEFT_SKIP_PYTHON=1 skips this in make test." >&2
+            exit 1
+        }
         echo "$stamp" >"$dir/installed"
     fi
 }

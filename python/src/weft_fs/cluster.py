@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Literal, overload
 
 from ._binding import check, fail, ffi, lib
 from ._handle import Handle
@@ -19,6 +19,8 @@ from .layout import LayoutSpec
 from .names import Names
 from .stat import Space, space_from
 from .stats import ClusterInfo, ClusterStatus, Server, cluster_from, status_from
+
+_BinaryMode = Literal["rb", "r+b", "rb+", "wb", "w+b", "wb+", "xb", "x+b", "xb+", "ab", "a+b", "ab+"]
 
 #: Length of a status for which memory is reserved at first.
 _JSON_LEN = 65536
@@ -70,6 +72,35 @@ class Cluster(Names):
     def close(self) -> None:
         """Disconnect. Files that are still open stay usable."""
         self._handle.close()
+
+    @overload
+    def open(
+        self,
+        path: str | bytes | os.PathLike[Any],
+        mode: _BinaryMode = "rb",
+        *,
+        buffering: Literal[0] = 0,
+        permissions: int = 0o666,
+        layout: LayoutSpec | None = None,
+        compression: str | None = None,
+        sync: bool = False,
+    ) -> File: ...
+
+    @overload
+    def open(
+        self,
+        path: str | bytes | os.PathLike[Any],
+        mode: str = "rb",
+        *,
+        buffering: int = 0,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        permissions: int = 0o666,
+        layout: LayoutSpec | None = None,
+        compression: str | None = None,
+        sync: bool = False,
+    ) -> IO[Any]: ...
 
     def open(
         self,
