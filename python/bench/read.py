@@ -32,7 +32,8 @@ from servers import ROOT, Servers  # noqa: E402
 
 def build(library: pathlib.Path, at: pathlib.Path) -> pathlib.Path:
     program = at / "read"
-    command = ["cc", "-O2", "-D_GNU_SOURCE", "-I", ROOT / "crates/interfaces/capi/include", HERE / "read.c", "-o", program]
+    include = ROOT / "crates/interfaces/capi/include"
+    command = ["cc", "-O2", "-D_GNU_SOURCE", "-I", include, HERE / "read.c", "-o", program]
     # The soname is libweft.so.0, which the directory of the build does not have.
     (at / "libweft.so.0").symlink_to(library / "libweft.so")
     subprocess.run([*command, library / "libweft.so", f"-Wl,-rpath,{at}"], check=True)

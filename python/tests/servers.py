@@ -42,7 +42,8 @@ class Servers:
             self.start(name, "--format")
 
     def _server(self, name: str, *classes: str, first: int) -> str:
-        head = f'[[server]]\nname = "{name}"\naddress = "unix:{self.dir}/{name}.socket"\nlog = "{self.dir}/{name}.log"\n'
+        at = self.dir / name
+        head = f'[[server]]\nname = "{name}"\naddress = "unix:{at}.socket"\nlog = "{at}.log"\n'
         if first == 0:
             # Tables of a server come before its targets.
             head += f'[server.metadata]\npath = "{self.dir}/metadata"\n'

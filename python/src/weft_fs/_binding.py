@@ -70,7 +70,7 @@ def destination(buffer: Any) -> Any:
         return ffi.from_buffer("char[]", buffer, require_writable=True)
     except (ValueError, BufferError) as error:
         raise BufferError(
-            f"weft: readinto: {error}; the buffer must be writable and contiguous, like a bytearray or a C-ordered array"
+            f"weft: readinto: {error}; the buffer must be writable and contiguous, such as a bytearray"
         ) from None
 
 

@@ -295,7 +295,9 @@ class WeftFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """
         buffer_len = BLOCK_LEN if block_size is None or isinstance(block_size, str) else block_size
         if mode == "rb" and cache_type not in (*_BUFFERED, "none"):
-            return CachedFile(self, path, mode, buffer_len, cache_type=cache_type, cache_options=cache_options, size=size)
+            return CachedFile(
+                self, path, mode, buffer_len, cache_type=cache_type, cache_options=cache_options, size=size
+            )
         options: dict[str, Any] = {} if layout is None else {"layout": layout}
         target = None
         if not autocommit and not mode.startswith("r"):
