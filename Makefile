@@ -7,10 +7,18 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 BENCH ?=
 # Options of `make advice`, such as ADVICE="--only btio --times 9".
 ADVICE ?=
+# Build of the library and of the servers for the Python package: release or debug.
+PYTHON_PROFILE ?= release
+# Packages of `make test` beside the library: together with them, cargo reuses what it has built for `make test`.
+python_build = $(CARGO) build $(if $(filter release,$(PYTHON_PROFILE)),--release) -p weft-capi
+python_servers = -p weft-cli -p weft-preload
+# Options of `make python-test` (pytest) and `make python-bench`, such as PYTHON_OPTIONS="-k locks".
+PYTHON_OPTIONS ?=
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install uninstall monitoring bare deps clean help
+.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install uninstall monitoring bare python python-test \
+	python-bench deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -29,6 +37,7 @@ test: ## All tests, including those with MPI, FUSE and network namespaces, with 
 		--features weft-twin/mutants,weft-store/mutants,weft-client/mutants \
 		--test search_mutants --test sealed_reads --test compressed --test replicas
 	scripts/isolated.py $(CARGO) test -p weft-client --features weft-client/mutants --test all seeded_bugs
+	$(if $(WEFT_SKIP_PYTHON),@echo "weft: tests of the Python package skipped: WEFT_SKIP_PYTHON is set",$(MAKE) python-test PYTHON_PROFILE=debug)
 
 fuzz: export WEFT_FUZZ_SEED ?= fresh
 fuzz: export WEFT_FUZZ_SECONDS ?= 20
@@ -103,6 +112,19 @@ uninstall: ## Remove the installed files
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/weft@.service
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/weft
 
+python: ## Wheel of the Python package weft-fs, in target/python/dist
+	@scripts/deps.sh build python
+	$(python_build) $(if $(filter debug,$(PYTHON_PROFILE)),$(python_servers))
+	@scripts/python.sh wheel $(PYTHON_PROFILE)
+
+python-test: python ## Tests of the built wheel (about a minute), on a cluster of the same profile; part of `make test`
+	$(python_build) $(python_servers)
+	@scripts/python.sh test $(PYTHON_PROFILE) $(PYTHON_OPTIONS)
+
+python-bench: python ## Reading 64 MiB into numpy beside the C interface, in turn
+	$(python_build) $(python_servers)
+	@scripts/python.sh bench $(PYTHON_PROFILE) $(PYTHON_OPTIONS)
+
 monitoring: ## Debian's Prometheus scrapes a server and checks the alert rules
 	@scripts/deps.sh build monitoring
 	$(CARGO) build -p weft-cli
@@ -118,4 +140,4 @@ clean: ## Remove build output
 	$(CARGO) clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14

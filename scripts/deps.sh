@@ -2,7 +2,7 @@
 # Checks the dependencies of a make target. Installs missing Debian packages if it may, and otherwise prints which
 # packages to install.
 #
-# usage: scripts/deps.sh build|demo|test|bench|lint|darshan|mpich|distributed|monitoring...
+# usage: scripts/deps.sh build|demo|test|bench|lint|darshan|mpich|distributed|monitoring|python...
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -23,6 +23,9 @@ darshan_release=3.5.0
 # pip only: Debian's MPICH does not support MPI_Comm_spawn
 mpich=(pip3:python3-pip)
 mpich_release=5.0.2
+
+# wheels; `make python` installs the rest into virtual environments (scripts/python.sh)
+python=(python3:python3 objdump:binutils cc:gcc /usr/lib/*/crt1.o:libc6-dev)
 
 need_rust() {
     if ! command -v cargo >/dev/null; then
@@ -124,10 +127,15 @@ for kind in "${@:-build}"; do
         mpich) list=("${mpich[@]}") ;;
         distributed) list=("${distributed[@]}") ;;
         monitoring) list=("${monitoring[@]}") ;;
-        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring..."; exit 2 ;;
+        python) list=("${python[@]}") ;;
+        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring|python..."; exit 2 ;;
     esac
-    [[ $kind = darshan || $kind = mpich || $kind = distributed || $kind = monitoring ]] || need_rust
+    [[ $kind = darshan || $kind = mpich || $kind = distributed || $kind = monitoring || $kind = python ]] || need_rust
     packages=$(missing_packages "${list[@]}")
+    # Debian's python3 makes virtual environments only with a package of its own.
+    if [ "$kind" = python ] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+        packages+="python3-venv "
+    fi
     [ -z "$packages" ] || install "$packages"
     case $kind in
         test)

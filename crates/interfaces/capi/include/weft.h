@@ -81,6 +81,22 @@ const char *weft_error(void);
 /* Returns the version of the library, such as "0.1.0". */
 const char *weft_version(void);
 
+/* ------------------------------------------------------------------------------------------------------ cluster */
+
+/*
+ * Stores the cluster file as one JSON object: "cluster" (its name), "file", "mount", "embedded", "emulated" and
+ * "servers", each with "name", "addresses", "metadata" (whether it has that role) and "targets" with "id" and "class".
+ * Asks no server. Returns the length without a terminating zero; SIZE 0 stores nothing. ERANGE: SIZE is too small.
+ */
+ssize_t weft_describe(weft_t *weft, char *json, size_t size);
+
+/*
+ * Asks SERVER, a name of the cluster file, for its state, and stores it as one JSON object with the fields that
+ * `weft status --json` shows under "status". Returns the length as weft_describe() does; it may differ between calls.
+ * EIO: the server has not answered within 2.5 seconds. ENOENT: the cluster file does not name the server.
+ */
+ssize_t weft_server_status(weft_t *weft, const char *server, char *json, size_t size);
+
 /* ------------------------------------------------------------------------------------------------------ layouts */
 
 /* A target, and its number of bytes in each round of the striping. */
@@ -280,6 +296,13 @@ weft_dir_t *weft_opendir(weft_t *weft, const char *path);
  * until the next call with DIR. Names created or removed meanwhile may appear or not; all others appear exactly once.
  */
 const weft_dirent_t *weft_readdir(weft_dir_t *dir);
+
+/*
+ * Like weft_readdir(), and stores the attributes of the name as weft_lstat() does, in few requests for all names.
+ * st_mode is 0 if they are not known: the name was removed meanwhile, the caller may not search the directory, a server
+ * does not answer, or it is a file whose bytes go through delegates. weft_lstat() then returns them or the reason.
+ */
+const weft_dirent_t *weft_readdir_stat(weft_dir_t *dir, struct stat *st);
 
 /* Restarts at the first name. */
 int weft_rewinddir(weft_dir_t *dir);

@@ -29,12 +29,14 @@ pub struct Connection {
     delegates: Option<Forked<Delegates<RealEnv>>>,
     /// Path under which programs see the namespace.
     mount: Vec<u8>,
+    /// Cluster as its file describes it.
+    pub cluster: Cluster,
     /// Distinguishes the file systems of clusters in `struct stat`.
     pub device: u64,
 }
 
 impl Connection {
-    fn open(cluster: &Cluster) -> Res<Self> {
+    fn open(cluster: Cluster) -> Res<Self> {
         forked::watch();
         let credentials =
             cluster.credentials().map_err(|error| Fail::new(libc::EACCES, error.to_string()))?;
@@ -42,19 +44,31 @@ impl Connection {
         let options = ClientOptions { job: job.as_ref().map(Job::number), ..cluster.client_options() };
         let client = Client::new(RealEnv::new(), cluster.map(), options, credentials);
         // Send a first request, so that a cluster that does not run is reported here and not at the first open.
-        block_on(client.stat(&InodePath::from_root(Vec::new(), true)))?;
+        let root = block_on(client.stat(&InodePath::from_root(Vec::new(), true)));
+        root.map_err(|error| not_connected(error, &cluster))?;
         let delegates = job.map(|job| block_on(job.join(RealEnv::new()))).transpose();
         let delegates = delegates.map_err(|error| Fail::new(libc::EIO, error.to_string()))?;
         let device = cluster.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         let mount = cluster.mount.as_os_str().as_bytes().to_vec();
-        Ok(Self { client: Forked::new(client), delegates: delegates.map(Forked::new), mount, device })
+        Ok(Self {
+            client: Forked::new(client),
+            delegates: delegates.map(Forked::new),
+            mount,
+            cluster,
+            device,
+        })
     }
 
     /// Returns this process's client.
     pub fn client(&self) -> Res<&Client<RealEnv>> {
         self.client.get(|parents| Ok(parents.after_fork_in_child()))
+    }
+
+    /// Returns whether bytes of files go through delegates.
+    pub fn has_delegates(&self) -> bool {
+        self.delegates.is_some()
     }
 
     /// Calls `work` with this process's connections.
@@ -103,6 +117,21 @@ impl Connection {
     }
 }
 
+/// Returns the error of a first request. Servers of an embedded cluster have another remedy than those of other clusters.
+fn not_connected(error: Error, cluster: &Cluster) -> Fail {
+    match &error {
+        Error::Unreachable(down) if cluster.embedded.is_some() => Fail::new(
+            error.errno(),
+            format!(
+                "server {} at {} does not answer: {}; servers of an embedded cluster end when they are not used, and \
+                 `weft run -- PROGRAM` starts them",
+                down.server, down.address, down.cause
+            ),
+        ),
+        _ => error.into(),
+    }
+}
+
 /// Returns the connection behind a pointer from C.
 ///
 /// # Safety
@@ -123,7 +152,7 @@ exported! {
             }
         };
         let cluster = cluster.map_err(|error| Fail::argument(error.to_string()))?;
-        Ok(Box::into_raw(Box::new(Weft(Arc::new(Connection::open(&cluster)?)))))
+        Ok(Box::into_raw(Box::new(Weft(Arc::new(Connection::open(cluster)?)))))
     }
 
     fn weft_disconnect(weft: *mut Weft) -> c_int | -1; {

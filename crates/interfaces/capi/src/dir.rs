@@ -3,10 +3,11 @@
 use crate::args;
 use crate::connection::{Connection, Weft, connection};
 use crate::fail::{Fail, Res, exported, set_errno};
+use crate::stat::fill;
 use std::ffi::{c_char, c_int};
-use std::ptr;
 use std::sync::Arc;
-use weft_client::{Entry, FileSystem, FileType, InodePath};
+use std::{mem, ptr};
+use weft_client::{Attr, Entry, FileSystem, FileType, InodePath};
 use weft_env::real::block_on;
 use weft_wire::meta::NAME_LEN_MAX;
 
@@ -21,6 +22,8 @@ pub struct Dir {
     page: Vec<Entry>,
     after: Vec<u8>,
     more: bool,
+    /// Whether the names in `page` have attributes.
+    has_attr: bool,
     entry: Dirent,
 }
 
@@ -33,13 +36,21 @@ pub struct Dirent {
 }
 
 impl Dir {
-    fn next(&mut self) -> Res<Option<&Dirent>> {
-        if self.page.is_empty() && self.more {
+    /// Receives names after the last returned one if none are left, or if they lack attributes.
+    fn fill(&mut self, with_attr: bool) -> Res<()> {
+        let lacks_attr = with_attr && !self.has_attr && !self.page.is_empty();
+        if lacks_attr || (self.page.is_empty() && self.more) {
             let client = self.connection.client()?;
-            (self.page, self.more) = block_on(client.list(&self.place, &self.after, PAGE, false))?;
+            (self.page, self.more) = block_on(client.list(&self.place, &self.after, PAGE, with_attr))?;
             self.page.reverse();
+            self.has_attr = with_attr;
         }
-        let Some(Entry { name, file, kind, .. }) = self.page.pop() else { return Ok(None) };
+        Ok(())
+    }
+
+    fn next(&mut self, with_attr: bool) -> Res<Option<(&Dirent, Option<Attr>)>> {
+        self.fill(with_attr)?;
+        let Some(Entry { name, file, kind, attr }) = self.page.pop() else { return Ok(None) };
         if name.len() > NAME_LEN_MAX {
             return Err(Fail::new(libc::EOVERFLOW, "a name of more than 255 bytes"));
         }
@@ -56,7 +67,7 @@ impl Dir {
         self.entry.name = [0; NAME_LEN_MAX + 1];
         self.entry.name[..name.len()].copy_from_slice(&name);
         self.after = name;
-        Ok(Some(&self.entry))
+        Ok(Some((&self.entry, attr)))
     }
 }
 
@@ -75,6 +86,7 @@ exported! {
             page: Vec::new(),
             after: Vec::new(),
             more: true,
+            has_attr: false,
             entry: Dirent { ino: 0, kind: libc::DT_UNKNOWN, name: [0; NAME_LEN_MAX + 1] },
         };
         // Fetch the first page now, so that an unreadable directory is rejected here.
@@ -86,13 +98,34 @@ exported! {
     fn weft_readdir(dir: *mut Dir) -> *const Dirent | ptr::null(); {
         // SAFETY: it came from `weft_opendir`; one thread at a time uses it.
         let dir = unsafe { dir.as_mut() }.ok_or_else(|| Fail::argument("the directory is a null pointer"))?;
-        match dir.next()? {
-            Some(entry) => Ok(ptr::from_ref(entry)),
+        match dir.next(false)? {
+            Some((entry, _)) => Ok(ptr::from_ref(entry)),
             None => {
                 set_errno(0); // distinguishes the end from an error
                 Ok(ptr::null())
             }
         }
+    }
+
+    fn weft_readdir_stat(dir: *mut Dir, place: *mut libc::stat) -> *const Dirent | ptr::null(); {
+        // SAFETY: it came from `weft_opendir`; one thread at a time uses it.
+        let dir = unsafe { dir.as_mut() }.ok_or_else(|| Fail::argument("the directory is a null pointer"))?;
+        let connection = Arc::clone(&dir.connection);
+        let Some((entry, attr)) = dir.next(true)? else {
+            set_errno(0); // distinguishes the end from an error
+            return Ok(ptr::null());
+        };
+        // Neither is passed on: a size that no server could tell, and one that delegates may have changed.
+        let is_exact = |attr: &Attr| {
+            attr.invalid_size.is_none() && !(connection.has_delegates() && attr.kind == FileType::Regular)
+        };
+        match attr.filter(is_exact) {
+            // SAFETY: a pointer of the caller.
+            Some(attr) => unsafe { fill(place, &attr, &connection)? },
+            // SAFETY: as above, and a struct of numbers, for which zeros are values.
+            None => unsafe { args::put(place, mem::zeroed(), "the struct stat")? },
+        }
+        Ok(ptr::from_ref(entry))
     }
 
     fn weft_rewinddir(dir: *mut Dir) -> c_int | -1; {

@@ -9,6 +9,7 @@
 //! their first use (`forked::Forked`).
 
 mod args;
+mod cluster;
 mod connection;
 mod dir;
 mod fail;

@@ -34,6 +34,8 @@ int main(void) {
         failures++;
     }
     REFUSED(weft_disconnect(NULL), EINVAL);
+    REFUSED(weft_describe(NULL, buf, sizeof buf), EINVAL);
+    REFUSED(weft_server_status(NULL, "s0", buf, sizeof buf), EINVAL);
     REFUSED_PTR(weft_open(NULL, "a", O_RDONLY, 0), EINVAL);
     REFUSED_PTR(weft_open_layout(NULL, "a", O_RDONLY, 0, &spec), EINVAL);
     REFUSED_PTR(weft_open_compressed(NULL, "a", O_RDONLY, 0, &spec, "lz4"), EINVAL);
@@ -68,6 +70,7 @@ int main(void) {
     REFUSED(weft_statvfs(NULL, &vfs), EINVAL);
     REFUSED_PTR(weft_opendir(NULL, "a"), EINVAL);
     REFUSED_PTR(weft_readdir(NULL), EINVAL);
+    REFUSED_PTR(weft_readdir_stat(NULL, &st), EINVAL);
     REFUSED(weft_rewinddir(NULL), EINVAL);
     REFUSED(weft_closedir(NULL), EINVAL);
     REFUSED(weft_getxattr(NULL, "a", "user.b", buf, sizeof buf), EINVAL);

@@ -166,9 +166,55 @@ static void directories(void) {
         CHECK(weft_readdir(dir) == NULL && errno == 0);
         CHECK(weft_rewinddir(dir) == 0);
     }
+    CHECK(weft_rewinddir(dir) == 0);
+    for (int i = 0; i < MANY; i++) {
+        struct stat st;
+        // Pages without and with attributes follow each other.
+        const weft_dirent_t *entry = i % 700 == 699 ? weft_readdir(dir) : weft_readdir_stat(dir, &st);
+        CHECK(entry != NULL);
+        snprintf(name, sizeof name, "%04d", i);
+        CHECK(strcmp(entry->name, name) == 0);
+        CHECK(i % 700 == 699 || (S_ISLNK(st.st_mode) && st.st_ino == entry->ino && st.st_size == 1));
+    }
+    struct stat none;
+    CHECK(weft_readdir_stat(dir, &none) == NULL && errno == 0);
     CHECK(weft_closedir(dir) == 0);
+    // The size of a file that is open and being written is that of all bytes.
+    weft_file_t *open = weft_open(weft, "c/single-file", O_RDWR | O_CREAT, 0600);
+    CHECK(open != NULL && weft_pwrite(open, "x", 1, 999999) == 1);
+    dir = weft_opendir(weft, "c");
+    CHECK(dir != NULL);
+    const weft_dirent_t *found;
+    while ((found = weft_readdir_stat(dir, &none)) != NULL && strcmp(found->name, "single-file") != 0)
+        ;
+    CHECK(found != NULL && S_ISREG(none.st_mode) && none.st_size == 1000000);
+    CHECK(weft_closedir(dir) == 0 && weft_close(open) == 0 && weft_unlink(weft, "c/single-file") == 0);
     FAILS_PTR(weft_opendir(weft, "c/log"), ENOTDIR);
     FAILS_PTR(weft_opendir(weft, "c/none"), ENOENT);
+}
+
+static void cluster(void) {
+    static char json[65536];
+    char small[2];
+    ssize_t len = weft_describe(weft, NULL, 0);
+    CHECK(len > 0 && weft_describe(weft, json, sizeof json) == len && json[0] == '{' && json[len - 1] == '}');
+    json[len] = '\0';
+    CHECK(strstr(json, "\"servers\":[{") != NULL && strstr(json, "\"targets\":[{") != NULL);
+    CHECK(strstr(json, "\"embedded\":true") != NULL);
+    FAILS(weft_describe(weft, small, sizeof small), ERANGE);
+    // The first server's name follows its addresses.
+    char *name = strstr(json, "\"name\":\"");
+    CHECK(name != NULL);
+    name += strlen("\"name\":\"");
+    *strchr(name, '"') = '\0';
+    static char status[65536];
+    len = weft_server_status(weft, name, status, sizeof status - 1);
+    CHECK(len > 0 && status[0] == '{' && status[len - 1] == '}');
+    CHECK(strstr(status, name) != NULL && strstr(status, "\"bytes_written\":") != NULL);
+    FAILS(weft_server_status(weft, "nobody", status, sizeof status), ENOENT);
+    CHECK(strstr(weft_error(), name) != NULL);
+    FAILS(weft_server_status(weft, name, small, sizeof small), ERANGE);
+    FAILS(weft_server_status(weft, NULL, status, sizeof status), EFAULT);
 }
 
 static void attributes(void) {
@@ -316,6 +362,7 @@ int main(int argc, char **argv) {
     appends();
     names();
     directories();
+    cluster();
     attributes();
     layouts();
     compression();

@@ -40,11 +40,6 @@ impl Observed {
         self.latest[index] = Some(reply);
     }
 
-    /// Whether every server has answered or failed to.
-    pub fn is_known(&self) -> bool {
-        self.latest.iter().all(Option::is_some)
-    }
-
     /// Whether a server has answered.
     pub fn has_answer(&self) -> bool {
         self.latest.iter().flatten().any(Result::is_ok)
