@@ -26,6 +26,7 @@ mod model;
 mod private;
 mod quantity;
 pub mod replicas;
+mod scheduled;
 mod section;
 
 pub use embedded::{EmbeddedOptions, FORMING, default_state_dir, embedded_toml, forming, write_embedded};
