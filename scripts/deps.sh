@@ -2,7 +2,7 @@
 # Checks the dependencies of a make target. Installs missing Debian packages if it may, and otherwise prints which
 # packages to install.
 #
-# usage: scripts/deps.sh build|demo|test|bench|lint|darshan|mpich|distributed|monitoring...
+# usage: scripts/deps.sh KIND..., with the kinds at the end of this file
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -16,6 +16,8 @@ test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-
 distributed=(glusterfsd:glusterfs-server glusterfs:glusterfs-client python3:python3 umount:mount)
 # see scripts/monitoring.py
 monitoring=(prometheus:prometheus promtool:prometheus python3:python3)
+# Debian's Slurm and network namespaces; see scripts/slurm.py
+slurm=(slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge ip:iproute2 nsenter:util-linux pgrep:procps python3:python3 shellcheck:shellcheck)
 # pip only: no Debian package has Darshan's library
 darshan=(pip3:python3-pip)
 # release of libdarshan-util that the tests use; see docs/design/darshan.md
@@ -124,9 +126,10 @@ for kind in "${@:-build}"; do
         mpich) list=("${mpich[@]}") ;;
         distributed) list=("${distributed[@]}") ;;
         monitoring) list=("${monitoring[@]}") ;;
-        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring..."; exit 2 ;;
+        slurm) list=("${slurm[@]}") ;;
+        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring|slurm..."; exit 2 ;;
     esac
-    [[ $kind = darshan || $kind = mpich || $kind = distributed || $kind = monitoring ]] || need_rust
+    case $kind in build | demo | test | bench | lint) need_rust ;; esac
     packages=$(missing_packages "${list[@]}")
     [ -z "$packages" ] || install "$packages"
     case $kind in
