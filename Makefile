@@ -14,6 +14,9 @@ LIBDIR ?= $(PREFIX)/lib
 PRELOADDIR ?= $(PREFIX)/lib
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 SLURMDIR ?= $(PREFIX)/libexec/weft/slurm
+MODULEDIR ?= $(PREFIX)/share/modulefiles
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+MODULE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|'
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
@@ -108,6 +111,9 @@ stage:
 	install -m 644 contrib/slurm/common.sh $(DESTDIR)$(SLURMDIR)/
 	install -m 644 contrib/slurm/slurm.conf.example $(DESTDIR)$(PREFIX)/share/doc/weft/
 	$(TARGET)/release/weft config example > $(DESTDIR)$(PREFIX)/share/doc/weft/cluster.toml.example
+	install -d $(DESTDIR)$(MODULEDIR)/weft
+	$(MODULE) contrib/modulefiles/weft.tcl.in > $(DESTDIR)$(MODULEDIR)/weft/$(VERSION)
+	$(MODULE) contrib/modulefiles/weft.lua.in > $(DESTDIR)$(MODULEDIR)/weft/$(VERSION).lua
 
 uninstall: ## Remove the installed files
 	rm -f $(DESTDIR)$(PREFIX)/bin/weft $(DESTDIR)$(PRELOADDIR)/libweft_preload.so
@@ -116,6 +122,7 @@ uninstall: ## Remove the installed files
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
 	rm -f $(DESTDIR)$(UNITDIR)/weft@.service
+	rm -f $(DESTDIR)$(MODULEDIR)/weft/$(VERSION) $(DESTDIR)$(MODULEDIR)/weft/$(VERSION).lua
 	rm -f $(DESTDIR)$(SLURMDIR)/prolog $(DESTDIR)$(SLURMDIR)/epilog $(DESTDIR)$(SLURMDIR)/common.sh
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/weft
 

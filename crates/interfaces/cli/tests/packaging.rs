@@ -4,6 +4,7 @@ mod common;
 
 use common::{WEFT, isolated, needs, root, shown};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output};
 
 #[test]
@@ -101,4 +102,106 @@ fn keys_of_jobs_are_equal_on_all_nodes_and_private() {
     std::fs::set_permissions(dir.path().join("site"), PermissionsExt::from_mode(0o644)).expect("set");
     let refused = derive("n3", "site", "job 1");
     assert!(!refused.status.success() && !dir.path().join("n3").exists(), "{}", shown(&refused));
+}
+
+/// Writes a modulefile as `make stage` does, with the built command in the directory of commands.
+fn module(prefix: &Path, template: &str, to: &str) {
+    let text =
+        std::fs::read_to_string(root().join("contrib/modulefiles").join(template)).expect("a modulefile");
+    let prefix = prefix.to_str().expect("utf-8");
+    let libdir = format!("{prefix}/lib");
+    let text = text.replace("@PREFIX@", prefix).replace("@LIBDIR@", &libdir).replace("@VERSION@", "1.2");
+    assert!(!text.contains('@'), "{text}");
+    let to = Path::new(prefix).join(to);
+    std::fs::create_dir_all(to.parent().expect("a directory")).expect("created");
+    std::fs::write(to, text).expect("written");
+}
+
+/// Variables that the module sets, in the order in which scripts of the tests print them.
+const MODULE_VARIABLES: &str = "PATH CPATH LIBRARY_PATH LD_LIBRARY_PATH PKG_CONFIG_PATH WEFT_ROOT";
+
+#[test]
+fn the_module_sets_and_unsets_the_environment() {
+    const INIT: &str = "/usr/share/modules/init/bash";
+    assert!(Path::new(INIT).exists(), "{INIT} is missing; run `make deps`");
+    let dir = tempfile::tempdir().expect("a directory");
+    module(dir.path(), "weft.tcl.in", "modulefiles/weft/1.2");
+    // Not a Tcl file: Environment Modules ignores it.
+    module(dir.path(), "weft.lua.in", "modulefiles/weft/1.2.lua");
+    std::fs::create_dir(dir.path().join("bin")).expect("created");
+    std::os::unix::fs::symlink(WEFT, dir.path().join("bin/weft")).expect("linked");
+    let at = dir.path().display();
+    let script = format!(
+        "PATH=/usr/bin:/bin; unset LD_LIBRARY_PATH; . {INIT}; module use {at}/modulefiles
+         show() {{ for name in {MODULE_VARIABLES}; do echo \"$name=${{!name-unset}}\"; done; }}
+         show; module load weft && weft --version && module list 2>&1 && show
+         echo unloaded; module unload weft; show"
+    );
+    let output = isolated("bash").args(["-c", &script]).output().expect("bash starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("weft/1.2"), "{}", shown(&output));
+    assert!(text.contains(&format!("\nweft {}", env!("CARGO_PKG_VERSION"))), "{text}");
+    let (before, rest) = text.split_once("\nweft ").expect("the version");
+    let (loaded, after) = rest.split_once("unloaded\n").expect("a mark");
+    assert_eq!(before.trim(), after.trim(), "unloading restores the environment");
+    for line in expected(dir.path()) {
+        assert!(loaded.contains(&line), "{line} is not in {loaded}");
+    }
+}
+
+/// Returns the lines that [`MODULE_VARIABLES`] have after the module was loaded.
+fn expected(prefix: &Path) -> Vec<String> {
+    let at = prefix.display();
+    [
+        format!("PATH={at}/bin"),
+        format!("CPATH={at}/include"),
+        format!("\nLIBRARY_PATH={at}/lib"),
+        format!("LD_LIBRARY_PATH={at}/lib"),
+        format!("PKG_CONFIG_PATH={at}/lib/pkgconfig"),
+        format!("WEFT_ROOT={at}"),
+    ]
+    .into()
+}
+
+#[test]
+fn the_module_for_lmod_does_what_the_other_does() {
+    needs("lua5.3");
+    let dir = tempfile::tempdir().expect("a directory");
+    module(dir.path(), "weft.lua.in", "weft.lua");
+    // Functions of Lmod that print what they are called with. Other names are errors.
+    let script = format!(
+        "local set = function(name, value) print(name .. '=' .. value) end
+         local text = function(value) assert(value:find('Weft 1.2')) end
+         local lmod = {{help = text, whatis = text, conflict = print, setenv = set, prepend_path = set}}
+         print() assert(loadfile('{}/weft.lua', 't', lmod))()",
+        dir.path().display()
+    );
+    let output = isolated("lua5.3").args(["-e", &script]).output().expect("lua starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", shown(&output));
+    for line in expected(dir.path()) {
+        assert!(text.contains(&line), "{line} is not in {text}");
+    }
+    assert_eq!(text.lines().count(), 2 + expected(dir.path()).len(), "{text}");
+}
+
+/// Runs the Spack recipe with stand-ins for Spack's functions, as far as they read it, and installs with recorded
+/// commands.
+#[test]
+fn the_recipe_of_spack_builds_what_the_makefile_installs() {
+    needs("python3");
+    let script = root().join("crates/interfaces/cli/tests/common/spack_recipe.py");
+    let recipe = root().join("contrib/spack/packages/weft/package.py");
+    let output = isolated("python3").arg(script).arg(recipe).output().expect("python starts");
+    assert!(output.status.success(), "{}", shown(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let expected = [
+        "cargo build --release --locked -p weft-cli -p weft-preload -p weft-capi",
+        "make stage PREFIX=/prefix",
+        "/prefix/bin/weft --version",
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    let makefile = std::fs::read_to_string(root().join("Makefile")).expect("the Makefile");
+    assert!(makefile.contains("\nstage:\n"));
+    assert!(makefile.contains("build --release -p weft-cli -p weft-preload -p weft-capi"));
 }
