@@ -20,7 +20,7 @@ MODULE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSIO
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install stage uninstall slurm \
+.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install stage uninstall slurm aarch64 \
 	monitoring bare deps clean help
 
 all: ## Build the command and the preload library (release)
@@ -130,6 +130,10 @@ slurm: ## Jobs of Debian's Slurm on two nodes get a Weft of their own and leave 
 	@scripts/deps.sh build slurm
 	$(CARGO) build -p weft-cli -p weft-preload
 	@scripts/slurm.py $(SLURM)
+
+aarch64: ## Compile Weft for 64-bit ARM with the Rust of Debian sid (root)
+	@scripts/deps.sh aarch64
+	@scripts/aarch64.sh
 
 monitoring: ## Debian's Prometheus scrapes a server and checks the alert rules
 	@scripts/deps.sh build monitoring
