@@ -6,9 +6,8 @@ from spack.package import *
 class Weft(Package):
     """Parallel file system in user space for unmodified MPI, HDF5, Python and shell programs."""
 
-    # The repository that contains this recipe. `git clone` of another place needs no change:
-    # spack install weft@main git=URL is not possible, so site recipes set this line.
-    git = "https://localhost/weft.git"
+    # Set this to the repository with this recipe, which may be the path of a clone: file:///home/ada/weft
+    git = "file:///usr/src/weft"
 
     license("Apache-2.0 OR MIT")
 
@@ -20,7 +19,7 @@ class Weft(Package):
     depends_on("gmake", type="build")
 
     def install(self, spec, prefix):
-        cargo = which("cargo", required=True)
+        cargo, make = which("cargo", required=True), which("make", required=True)
         packages = [word for name in ("cli", "preload", "capi") for word in ("-p", "weft-" + name)]
         cargo("build", "--release", "--locked", *packages)
         make("stage", "PREFIX=" + prefix)

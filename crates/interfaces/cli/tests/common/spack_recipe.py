@@ -32,7 +32,6 @@ package.Package = object
 package.version = package.depends_on = package.license = directive
 package.run_after = lambda phase: lambda function: function
 package.which = lambda name, required: Executable(name)
-package.make = Executable("make")
 package.Executable = Executable
 package.InstallError = RuntimeError
 sys.modules["spack"], sys.modules["spack.package"] = types.ModuleType("spack"), package
