@@ -20,7 +20,7 @@ MODULE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSIO
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install stage uninstall slurm aarch64 \
+.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install stage uninstall deb slurm container aarch64 \
 	monitoring bare deps clean help
 
 all: ## Build the command and the preload library (release)
@@ -126,10 +126,19 @@ uninstall: ## Remove the installed files
 	rm -f $(DESTDIR)$(SLURMDIR)/prolog $(DESTDIR)$(SLURMDIR)/epilog $(DESTDIR)$(SLURMDIR)/common.sh
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/weft
 
+deb: ## Debian packages in target/debian, checked by lintian, installed and removed in a minimal system (root)
+	@scripts/deps.sh build deb
+	$(CARGO) build --release -p weft-cli -p weft-preload -p weft-capi
+	@scripts/deb.sh
+
 slurm: ## Jobs of Debian's Slurm on two nodes get a Weft of their own and leave nothing behind (root)
 	@scripts/deps.sh build slurm
 	$(CARGO) build -p weft-cli -p weft-preload
 	@scripts/slurm.py $(SLURM)
+
+container: ## Build the container image with buildah and run Weft in it (root)
+	@scripts/deps.sh container
+	@scripts/container.sh
 
 aarch64: ## Compile Weft for 64-bit ARM with the Rust of Debian sid (root)
 	@scripts/deps.sh aarch64

@@ -18,6 +18,10 @@ distributed=(glusterfsd:glusterfs-server glusterfs:glusterfs-client python3:pyth
 monitoring=(prometheus:prometheus promtool:prometheus python3:python3)
 # Debian's Slurm and network namespaces; see scripts/slurm.py
 slurm=(slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge ip:iproute2 nsenter:util-linux pgrep:procps python3:python3 shellcheck:shellcheck)
+# see scripts/deb.sh
+deb=(dh:debhelper dpkg-buildpackage:dpkg-dev fakeroot:fakeroot lintian:lintian debootstrap:debootstrap)
+# see scripts/container.sh
+container=(buildah:buildah debootstrap:debootstrap)
 # see scripts/aarch64.sh
 aarch64=(debootstrap:debootstrap)
 # pip only: no Debian package has Darshan's library
@@ -129,8 +133,10 @@ for kind in "${@:-build}"; do
         distributed) list=("${distributed[@]}") ;;
         monitoring) list=("${monitoring[@]}") ;;
         slurm) list=("${slurm[@]}") ;;
+        deb) list=("${deb[@]}") ;;
+        container) list=("${container[@]}") ;;
         aarch64) list=("${aarch64[@]}") ;;
-        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring|slurm|aarch64..."; exit 2 ;;
+        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring|slurm|deb|container|aarch64..."; exit 2 ;;
     esac
     case $kind in build | demo | test | bench | lint) need_rust ;; esac
     packages=$(missing_packages "${list[@]}")

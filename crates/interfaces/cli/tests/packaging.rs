@@ -205,3 +205,21 @@ fn the_recipe_of_spack_builds_what_the_makefile_installs() {
     assert!(makefile.contains("\nstage:\n"));
     assert!(makefile.contains("build --release -p weft-cli -p weft-preload -p weft-capi"));
 }
+
+#[test]
+fn the_container_builds_what_the_makefile_installs() {
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).expect(name);
+    let file = read("contrib/container/Containerfile");
+    assert!(
+        file.contains("-p weft-cli -p weft-preload -p weft-capi") && file.contains("make stage DESTDIR=/out")
+    );
+    let (makefile, rules) = (read("Makefile"), read("contrib/debian/rules"));
+    for text in [file, rules] {
+        // Variables that these files set exist in the Makefile.
+        for name in text.split_whitespace().filter_map(|word| Some(word.split_once('=')?.0)) {
+            if name.ends_with("DIR") && name != "DESTDIR" && name.chars().all(|c| c.is_ascii_uppercase()) {
+                assert!(makefile.contains(&format!("\n{name} ?= ")), "{name}");
+            }
+        }
+    }
+}
