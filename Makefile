@@ -14,11 +14,21 @@ python_build = $(CARGO) build $(if $(filter release,$(PYTHON_PROFILE)),--release
 python_servers = -p weft-cli -p weft-preload
 # Options of `make python-test` (pytest) and `make python-bench`, such as PYTHON_OPTIONS="-k locks".
 PYTHON_OPTIONS ?=
+# Names of tests of `make slurm`, all by default.
+SLURM ?=
+# Directories of `make install`, which packages change.
+LIBDIR ?= $(PREFIX)/lib
+PRELOADDIR ?= $(PREFIX)/lib
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SLURMDIR ?= $(PREFIX)/libexec/weft/slurm
+MODULEDIR ?= $(PREFIX)/share/modulefiles
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+MODULE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|'
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install uninstall monitoring bare python python-test \
-	python-bench deps clean help
+.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install stage uninstall deb slurm container aarch64 \
+	monitoring bare python python-test python-bench deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
@@ -88,28 +98,40 @@ lint: ## Formatting; warnings of the compiler, clippy and rustdoc as errors
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
 install: all ## Install under PREFIX (default /usr/local)
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
-	install -d $(DESTDIR)$(PREFIX)/share/doc/weft
+	@$(MAKE) --no-print-directory stage
+
+# Copies the files of a release build, for `make install` and packages.
+stage:
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PRELOADDIR) $(DESTDIR)$(PREFIX)/share/doc/weft
 	install -s -m 755 $(TARGET)/release/weft $(DESTDIR)$(PREFIX)/bin/weft
-	install -s -m 755 $(TARGET)/release/libweft_preload.so $(DESTDIR)$(PREFIX)/lib/
-	crates/interfaces/capi/install.sh --prefix $(PREFIX) --from $(TARGET)/release $(if $(DESTDIR),--destdir $(DESTDIR))
+	install -s -m 755 $(TARGET)/release/libweft_preload.so $(DESTDIR)$(PRELOADDIR)/
+	crates/interfaces/capi/install.sh --prefix $(PREFIX) --libdir $(LIBDIR) --from $(TARGET)/release \
+		$(if $(DESTDIR),--destdir $(DESTDIR))
 	$(TARGET)/release/weft man --out $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(TARGET)/release/weft completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft
 	$(TARGET)/release/weft completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	$(TARGET)/release/weft completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|ExecStart=weft|ExecStart=$(PREFIX)/bin/weft|' contrib/systemd/weft@.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/weft@.service
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SLURMDIR)
+	sed 's|ExecStart=weft|ExecStart=$(PREFIX)/bin/weft|' contrib/systemd/weft@.service > $(DESTDIR)$(UNITDIR)/weft@.service
+	install -m 755 contrib/slurm/prolog contrib/slurm/epilog $(DESTDIR)$(SLURMDIR)/
+	install -m 644 contrib/slurm/common.sh $(DESTDIR)$(SLURMDIR)/
+	install -m 644 contrib/slurm/slurm.conf.example $(DESTDIR)$(PREFIX)/share/doc/weft/
 	$(TARGET)/release/weft config example > $(DESTDIR)$(PREFIX)/share/doc/weft/cluster.toml.example
+	install -d $(DESTDIR)$(MODULEDIR)/weft
+	$(MODULE) contrib/modulefiles/weft.tcl.in > $(DESTDIR)$(MODULEDIR)/weft/$(VERSION)
+	$(MODULE) contrib/modulefiles/weft.lua.in > $(DESTDIR)$(MODULEDIR)/weft/$(VERSION).lua
 
 uninstall: ## Remove the installed files
-	rm -f $(DESTDIR)$(PREFIX)/bin/weft $(DESTDIR)$(PREFIX)/lib/libweft_preload.so
-	rm -f $(DESTDIR)$(PREFIX)/lib/libweft.so* $(DESTDIR)$(PREFIX)/lib/libweft.a $(DESTDIR)$(PREFIX)/lib/pkgconfig/weft.pc
+	rm -f $(DESTDIR)$(PREFIX)/bin/weft $(DESTDIR)$(PRELOADDIR)/libweft_preload.so
+	rm -f $(DESTDIR)$(LIBDIR)/libweft.so* $(DESTDIR)$(LIBDIR)/libweft.a $(DESTDIR)$(LIBDIR)/pkgconfig/weft.pc
 	rm -f $(DESTDIR)$(PREFIX)/include/weft.h $(DESTDIR)$(PREFIX)/share/man/man1/weft.1 $(DESTDIR)$(PREFIX)/share/man/man1/weft-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
-	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/weft@.service
+	rm -f $(DESTDIR)$(UNITDIR)/weft@.service
+	rm -f $(DESTDIR)$(MODULEDIR)/weft/$(VERSION) $(DESTDIR)$(MODULEDIR)/weft/$(VERSION).lua
+	rm -f $(DESTDIR)$(SLURMDIR)/prolog $(DESTDIR)$(SLURMDIR)/epilog $(DESTDIR)$(SLURMDIR)/common.sh
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/weft
 
 python: ## Wheel of the Python package weft-fs, in target/python/dist
@@ -124,6 +146,24 @@ python-test: python ## Tests of the built wheel (about a minute), on a cluster o
 python-bench: python ## Reading 64 MiB into numpy beside the C interface, in turn
 	$(python_build) $(python_servers)
 	@scripts/python.sh bench $(PYTHON_PROFILE) $(PYTHON_OPTIONS)
+
+deb: ## Debian packages in target/debian, checked by lintian, installed and removed in a minimal system (root)
+	@scripts/deps.sh build deb
+	$(CARGO) build --release -p weft-cli -p weft-preload -p weft-capi
+	@scripts/deb.sh
+
+slurm: ## Jobs of Debian's Slurm on two nodes get a Weft of their own and leave nothing behind (root)
+	@scripts/deps.sh build slurm
+	$(CARGO) build -p weft-cli -p weft-preload
+	@scripts/slurm.py $(SLURM)
+
+container: ## Build the container image with buildah and run Weft in it (root)
+	@scripts/deps.sh container
+	@scripts/container.sh
+
+aarch64: ## Compile Weft for 64-bit ARM with the Rust of Debian sid (root)
+	@scripts/deps.sh aarch64
+	@scripts/aarch64.sh
 
 monitoring: ## Debian's Prometheus scrapes a server and checks the alert rules
 	@scripts/deps.sh build monitoring
@@ -140,4 +180,4 @@ clean: ## Remove build output
 	$(CARGO) clean
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14

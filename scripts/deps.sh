@@ -2,7 +2,7 @@
 # Checks the dependencies of a make target. Installs missing Debian packages if it may, and otherwise prints which
 # packages to install.
 #
-# usage: scripts/deps.sh build|demo|test|bench|lint|darshan|mpich|distributed|monitoring|python...
+# usage: scripts/deps.sh KIND..., with the kinds at the end of this file
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -11,11 +11,19 @@ say() { printf '%s\n' "$*" >&2; }
 # The files of the C library that programs are linked with come with libc6-dev, which gcc does not require.
 build=(cc:gcc ld:binutils /usr/lib/*/crt1.o:libc6-dev)
 demo=("${build[@]}" mpicc.mpich:libmpich-dev mpiexec.mpich:mpich h5pcc.mpich:libhdf5-mpich-dev h5dump:hdf5-tools)
-test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 systemd-analyze:systemd git:git rsync:rsync flock:util-linux /usr/lib/*/libjemalloc.a:libjemalloc-dev /usr/lib/*/libtcmalloc_minimal.a:libgoogle-perftools-dev)
+test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 systemd-analyze:systemd /usr/share/modules/init/sh:environment-modules lua5.3:lua5.3 git:git rsync:rsync flock:util-linux /usr/lib/*/libjemalloc.a:libjemalloc-dev /usr/lib/*/libtcmalloc_minimal.a:libgoogle-perftools-dev)
 # GlusterFS; see scripts/distributed.sh
 distributed=(glusterfsd:glusterfs-server glusterfs:glusterfs-client python3:python3 umount:mount)
 # see scripts/monitoring.py
 monitoring=(prometheus:prometheus promtool:prometheus python3:python3)
+# Debian's Slurm and network namespaces; see scripts/slurm.py
+slurm=(slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge ip:iproute2 nsenter:util-linux pgrep:procps python3:python3 shellcheck:shellcheck)
+# see scripts/deb.sh
+deb=(dh:debhelper dpkg-buildpackage:dpkg-dev fakeroot:fakeroot lintian:lintian debootstrap:debootstrap)
+# see scripts/container.sh
+container=(buildah:buildah debootstrap:debootstrap)
+# see scripts/aarch64.sh
+aarch64=(debootstrap:debootstrap)
 # pip only: no Debian package has Darshan's library
 darshan=(pip3:python3-pip)
 # release of libdarshan-util that the tests use; see docs/design/darshan.md
@@ -128,9 +136,13 @@ for kind in "${@:-build}"; do
         distributed) list=("${distributed[@]}") ;;
         monitoring) list=("${monitoring[@]}") ;;
         python) list=("${python[@]}") ;;
-        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring|python..."; exit 2 ;;
+        slurm) list=("${slurm[@]}") ;;
+        deb) list=("${deb[@]}") ;;
+        container) list=("${container[@]}") ;;
+        aarch64) list=("${aarch64[@]}") ;;
+        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring|python|slurm|deb|container|aarch64..."; exit 2 ;;
     esac
-    [[ $kind = darshan || $kind = mpich || $kind = distributed || $kind = monitoring || $kind = python ]] || need_rust
+    case $kind in build | demo | test | bench | lint) need_rust ;; esac
     packages=$(missing_packages "${list[@]}")
     # Debian's python3 makes virtual environments only with a package of its own.
     if [ "$kind" = python ] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then

@@ -39,7 +39,7 @@ def environment(home, temporary):
     env = {
         name: value
         for name, value in given.items()
-        if name != "LD_PRELOAD" and not name.startswith("XDG_")
+        if name not in ("LD_PRELOAD", "SLURM_JOB_ID") and not name.startswith("XDG_")
         and (not name.startswith("WEFT_") or name.startswith(KEPT))
     }
     env.update(HOME=str(home), TMPDIR=str(temporary))

@@ -4,12 +4,14 @@ use crate::embedded::default_state_dir;
 use crate::error::ConfigError;
 use crate::key::{Key, KeyError, read_key};
 use crate::model::Cluster;
+use crate::scheduled;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 impl Cluster {
-    /// Loads the cluster file from its default locations: `WEFT_CLUSTER`, else `~/.config/weft/cluster.toml`, else
-    /// `/etc/weft/cluster.toml`, else the file of the embedded cluster, if `weft run` has created one.
+    /// Loads the cluster file from its default locations: `WEFT_CLUSTER`, else that of the batch job, else
+    /// `~/.config/weft/cluster.toml`, else `/etc/weft/cluster.toml`, else the file of the embedded cluster, if `weft run`
+    /// has created one.
     ///
     /// # Errors
     /// If there is none, or it is invalid. A file that `WEFT_CLUSTER` names must exist.
@@ -22,12 +24,9 @@ impl Cluster {
     /// # Errors
     /// If there is none.
     pub fn find() -> Result<PathBuf, ConfigError> {
-        if let Some(file) = variable("WEFT_CLUSTER") {
-            return Ok(file.into());
-        }
-        let embedded = default_state_dir().map(|state| state.join("cluster.toml"));
-        let places = [user_file("cluster.toml"), Some("/etc/weft/cluster.toml".into()), embedded];
-        places.into_iter().flatten().find(|file| file.exists()).ok_or_else(|| {
+        let embedded =
+            || default_state_dir().map(|state| state.join("cluster.toml")).filter(|file| file.exists());
+        Self::configured().or_else(embedded).ok_or_else(|| {
             ConfigError::whole(
                 Path::new("cluster.toml"),
                 "no cluster found: neither WEFT_CLUSTER, ~/.config/weft/cluster.toml, /etc/weft/cluster.toml nor an \
@@ -42,6 +41,9 @@ impl Cluster {
         if let Some(file) = variable("WEFT_CLUSTER") {
             return Some(file.into());
         }
+        if let Some(file) = scheduled::cluster_file() {
+            return Some(file);
+        }
         let places = [user_file("cluster.toml"), Some("/etc/weft/cluster.toml".into())];
         places.into_iter().flatten().find(|file| file.exists())
     }
@@ -50,7 +52,7 @@ impl Cluster {
     /// The first of these files that exists is read:
     ///
     /// 1. the file that `WEFT_KEY` names
-    /// 2. `~/.config/weft/key`
+    /// 2. `~/.config/weft/key`, except in a batch job with a cluster of its own, which that key is not for
     /// 3. the cluster key
     /// 4. `host.key` beside the cluster file
     ///
@@ -60,7 +62,8 @@ impl Cluster {
         if let Some(file) = variable("WEFT_KEY") {
             return read_key(Path::new(&file)).map(Some);
         }
-        if let Some(file) = user_file("key").filter(|file| file.exists()) {
+        if let Some(file) = user_file("key").filter(|file| file.exists() && !scheduled::is_of_job(&self.file))
+        {
             return read_key(&file).map(Some);
         }
         let host_key = self.file.with_file_name("host.key");

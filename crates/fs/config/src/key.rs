@@ -29,7 +29,7 @@ use std::io::Read;
 use weft_client::IssuedKey;
 use weft_wire::ClusterSecret;
 use weft_wire::hello::Identity;
-use weft_wire::keys::{GENERATIONS_MAX, Holder, KeyClaims, KeyId, RootSecret};
+use weft_wire::keys::{GENERATIONS_MAX, Holder, KeyClaims, KeyId, RootSecret, derived_root};
 
 const CLUSTER_1: &str = "weft-cluster-key-1";
 const CLUSTER: &str = "weft-cluster-key-2";
@@ -89,6 +89,13 @@ impl ClusterKey {
     /// If the system returns no random bytes.
     pub fn make(now_s: u64) -> std::io::Result<Self> {
         Ok(Self { roots: vec![Root { generation: 0, made_s: now_s, secret: random()? }] })
+    }
+
+    /// Returns the key of another cluster, which depends on the current root secret and `purpose` only. So hosts with the
+    /// same key agree on it without messages. It reveals nothing of this key.
+    pub fn derive(&self, purpose: &str) -> Self {
+        let secret = derived_root(&self.roots[0].secret, purpose.as_bytes());
+        Self { roots: vec![Root { generation: 0, made_s: 0, secret }] }
     }
 
     /// Returns the secret from which servers derive keys and MACs.
@@ -424,6 +431,25 @@ mod tests {
             assert_eq!(Key::parse(&text), None, "{text}");
         }
         assert!(Key::is_outdated(&format!("weft-user-key-1 1000 100 - {secret}\n")));
+    }
+
+    #[test]
+    fn derived_keys_depend_on_key_and_name_only() {
+        let key = cluster();
+        let derived = key.derive("job 17 of user 1000");
+        assert_eq!(derived, key.derive("job 17 of user 1000"));
+        assert_ne!(derived.roots(), key.derive("job 18 of user 1000").roots());
+        assert_ne!(
+            derived.roots(),
+            ClusterKey::make(0).expect("random bytes").derive("job 17 of user 1000").roots()
+        );
+        assert_ne!(derived.roots(), key.roots());
+        // Nodes with different versions of Weft must agree.
+        assert_eq!(
+            hex(&derived.roots()[0].secret),
+            "ff190e4f1f77191298761ee792e0a8b042785f0a0c5a7e1f254c8fd88378bb53"
+        );
+        assert_eq!(Key::parse(&Key::Cluster(derived.clone()).to_text()), Some(Key::Cluster(derived)));
     }
 
     #[test]

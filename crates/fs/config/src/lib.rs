@@ -27,6 +27,7 @@ mod private;
 mod process;
 mod quantity;
 pub mod replicas;
+mod scheduled;
 mod section;
 
 pub use embedded::{EmbeddedOptions, FORMING, default_state_dir, embedded_toml, forming, write_embedded};

@@ -8,6 +8,7 @@ use crate::model::{
     Checksums, Client, Cluster, Emulate, Limits, LogLevel, Metadata, Module, Server, Target, TransportChoice,
     WritableLeases,
 };
+use crate::scheduled;
 use crate::section::{Item, Section, Source};
 use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::RangeInclusive;
@@ -28,11 +29,13 @@ impl Cluster {
     /// The first problem found, with its position and the remedy.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(file).map_err(|error| {
-            ConfigError::whole(
-                file,
-                format!("the cluster file cannot be read: {error}"),
-                "`weft config example` prints one to start from; WEFT_CLUSTER names its location",
-            )
+            scheduled::failure(file).unwrap_or_else(|| {
+                ConfigError::whole(
+                    file,
+                    format!("the cluster file cannot be read: {error}"),
+                    "`weft config example` prints one to start from; WEFT_CLUSTER names its location",
+                )
+            })
         })?;
         Self::parse(file, &text)
     }

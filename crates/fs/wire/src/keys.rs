@@ -35,6 +35,8 @@ pub const REVOKED_MAX: usize = 16_384;
 pub const GENERATIONS_MAX: usize = 8;
 
 const CLAIMS_CONTEXT: &str = "weft 2026 issued key";
+/// Context of [`derived_root`].
+const DERIVED_CONTEXT: &str = "weft 2026 cluster key derived from another";
 
 /// Id of a key, random; 0 is the key that servers derive for themselves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -519,6 +521,11 @@ impl ClusterSecret {
             blake3::Hash::from(widen(short_mac(&keys[of as usize], bytes))) == found
         })
     }
+}
+
+/// Returns the root secret of another cluster, which depends on `root` and `purpose` only and reveals nothing of `root`.
+pub fn derived_root(root: &[u8; 32], purpose: &[u8]) -> [u8; 32] {
+    *blake3::keyed_hash(&blake3::derive_key(DERIVED_CONTEXT, root), purpose).as_bytes()
 }
 
 fn derive(root: &[u8; 32], claims: &KeyClaims) -> [u8; 32] {

@@ -16,7 +16,8 @@ Weft paths:
   take paths on Weft accept them without the prefix: `weft ls /dir` is `weft ls /weft/dir`.
 
 Environment:
-  WEFT_CLUSTER   the cluster file (else ~/.config/weft/cluster.toml, /etc/weft/cluster.toml, the embedded cluster)
+  WEFT_CLUSTER   the cluster file (else that of the Slurm job, ~/.config/weft/cluster.toml, /etc/weft/cluster.toml,
+                 the embedded cluster)
   WEFT_STATE     state directory of the embedded cluster (else ~/.local/state/weft/default)
   WEFT_KEY       this user's key file (else ~/.config/weft/key, else the cluster's)
   WEFT_DELEGATES the job directory whose I/O delegates programs use, or HOST:PORT,... with WEFT_DELEGATE_KEY

@@ -38,7 +38,7 @@ Everyone else gets a separate key:
 Over Unix sockets on one host, no key is needed. A user's key file is ~/.config/weft/key or the path in WEFT_KEY; a
 host's key is host.key beside the cluster file. Key files that other users can read or change are refused.
 
-`make`, `user`, `admin`, `host` and `rotate` need the cluster key and no running cluster. The file FILE.issued beside
+`make`, `derive`, `user`, `admin`, `host` and `rotate` need the cluster key and no running cluster. The file FILE.issued beside
 the cluster key FILE lists the issued keys. `revoke` tells the metadata server, which stores revoked keys in its
 database. All servers refuse the key and end its connections without a restart. A server that is down learns of it
 when it starts.
@@ -62,7 +62,8 @@ Examples:
   weft key revoke 00112233445566ff
   weft key rotate                  servers accept the next secret as well
   weft key rotate --use            and use it for new keys and capabilities
-  weft key rotate --finish         and refuse the former one";
+  weft key rotate --finish         and refuse the former one
+  weft key derive job17.key --from site.key --name 'job 17'     the same on every host with site.key";
 
 /// Creates, lists, revokes and rotates keys.
 #[derive(Args)]
@@ -78,6 +79,17 @@ enum Command {
     Make {
         /// The file; an existing one is never overwritten
         file: PathBuf,
+    },
+    /// Create the cluster key of another cluster from a cluster key: equal on all hosts, for clusters of batch jobs
+    Derive {
+        /// The new file; an existing one is never overwritten
+        file: PathBuf,
+        /// Cluster key to derive from
+        #[arg(long, value_name = "FILE")]
+        from: PathBuf,
+        /// Name of the other cluster; another name gives another key
+        #[arg(long, value_name = "NAME")]
+        name: String,
     },
     /// Create the key of one user
     User {
@@ -193,6 +205,11 @@ impl KeyArgs {
                     "{}: a new cluster key; copy it to every server and write key_file = {file:?}",
                     file.display()
                 );
+            }
+            Command::Derive { file, from, name } => {
+                let (_, key) = cluster_key(None, Some(from))?;
+                Key::Cluster(key.derive(&name)).write_new(&file)?;
+                outln!("{}: the cluster key of {name}", file.display());
             }
             Command::User { user, groups, new } => {
                 let holder = Holder::User(identity(&user, groups)?);

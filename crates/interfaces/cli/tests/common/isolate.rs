@@ -24,7 +24,7 @@ pub fn isolate(command: &mut Command) -> &mut Command {
     }
     HOME.with(|home| {
         let home = home.path();
-        command.env_remove("LD_PRELOAD").env("HOME", home);
+        command.env_remove("LD_PRELOAD").env_remove("SLURM_JOB_ID").env("HOME", home);
         for (name, dir) in [
             ("XDG_CONFIG_HOME", ".config"),
             ("XDG_DATA_HOME", ".local/share"),

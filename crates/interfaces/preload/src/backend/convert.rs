@@ -12,7 +12,7 @@ const DEVICE: u64 = 0x7765_6674;
 
 /// Preferred size of a request that `stat` reports, in bytes: large enough to reach several servers, small enough for a
 /// program's buffers.
-const BLOCK: i64 = 256 * 1024;
+const BLOCK: libc::blksize_t = 256 * 1024;
 
 impl From<Error> for Fail {
     fn from(error: Error) -> Self {

@@ -190,12 +190,42 @@ unsafe fn search(file: *const c_char, argv: *const *const c_char, envp: *const *
     result
 }
 
-// The list forms are variadic, which Rust cannot define: a few instructions store the five register arguments next to
-// the address of those on the stack.
-#[cfg(all(target_arch = "x86_64", not(test)))]
+// The list forms are variadic, which Rust cannot define: a few instructions store the arguments after the first that
+// came in registers, and pass their address and that of the arguments on the stack.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(test)))]
 mod list_forms {
     use super::*;
 
+    /// Number of variadic arguments that the calling convention passes in registers.
+    const IN_REGISTERS: usize = if cfg!(target_arch = "x86_64") { 5 } else { 7 };
+
+    #[cfg(target_arch = "aarch64")]
+    macro_rules! list_form {
+        ($name:ident, $number:literal) => {
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub unsafe extern "C" fn $name() -> c_int {
+                core::arch::naked_asm!(
+                    "stp x29, x30, [sp, #-80]!",
+                    "mov x29, sp",
+                    "stp x1, x2, [sp, #16]",
+                    "stp x3, x4, [sp, #32]",
+                    "stp x5, x6, [sp, #48]",
+                    "str x7, [sp, #64]",
+                    "add x1, sp, #16",
+                    "add x2, sp, #80",
+                    "mov w3, #{number}",
+                    "bl {inner}",
+                    "ldp x29, x30, [sp], #80",
+                    "ret",
+                    number = const $number,
+                    inner = sym list_inner,
+                )
+            }
+        };
+    }
+
+    #[cfg(target_arch = "x86_64")]
     macro_rules! list_form {
         ($name:ident, $number:literal) => {
             #[unsafe(no_mangle)]
@@ -229,7 +259,7 @@ mod list_forms {
         stack: *const *const c_char,
         form: u32,
     ) -> c_int {
-        let nth = |n: usize| if n < 5 { *registers.add(n) } else { *stack.add(n - 5) };
+        let nth = |n: usize| if n < IN_REGISTERS { *registers.add(n) } else { *stack.add(n - IN_REGISTERS) };
         let mut argv = Vec::new();
         loop {
             let argument = nth(argv.len());

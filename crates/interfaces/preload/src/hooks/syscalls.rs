@@ -2,6 +2,9 @@
 
 use libc::{c_int, c_long, c_uint, off_t};
 
+/// Number of `fchmodat2`, the same on all architectures. The libc crate does not define it for ARM.
+const SYS_FCHMODAT2: c_long = 452;
+
 hook! { [syscall] (number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
     by_number(number, [a, b, c, d, e, f])
 } }
@@ -72,7 +75,7 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_faccessat2 if leads_to_us(a, b) => {
             c_long::from(super::attrs::faccessat(a as c_int, b as *const _, c as c_int, d as c_int))
         }
-        libc::SYS_fchmodat2 if leads_to_us(a, b) => {
+        SYS_FCHMODAT2 if leads_to_us(a, b) => {
             c_long::from(super::attrs::fchmodat(a as c_int, b as *const _, c as libc::mode_t, d as c_int))
         }
         libc::SYS_fchmodat if leads_to_us(a, b) => {

@@ -35,7 +35,7 @@ pub static ON: AtomicBool = AtomicBool::new(false);
 
 /// Smallest preferred request size of a file system that is used as its page length, in bytes. Network file systems
 /// report their stripe or transfer size; a local one reports its block size, which is too small.
-const BLOCK_MIN: i64 = 64 * 1024;
+const BLOCK_MIN: libc::blksize_t = 64 * 1024;
 /// Page length of files on other file systems, in bytes.
 const PAGE_LEN: u64 = 512 * 1024;
 
