@@ -5,6 +5,8 @@
 # usage: scripts/plan.sh [ROUNDS [PROGRAM...]]     alternating runs before and after the plan, ROUNDS each (default 5);
 #                                                 programs: btio, btio-rows, hdf5
 #
+# The control of each round is the same program on a plain local directory, without Weft and without emulation.
+#
 # Environment: HDD and SSD are the emulated profiles, CAPACITY the bytes that layouts may reserve on each SSD, MODULE the
 # I/O module of the targets, STRIPE the stripe size before the plan, PLANNER the planner. STEPS is the number of BTIO
 # steps (10 MiB each), ROW_STEPS that of BTIO by rows, SIDE the side of the HDF5 program's field. PROFILE=1 measures the
@@ -21,6 +23,7 @@ keep=${KEEP:-$dir}
 mkdir -p "$keep"
 unset WEFT_CLUSTER WEFT_STATE
 . scripts/clusters.sh
+. scripts/spread.sh
 trap 'stop_clusters; rm -rf --one-file-system "$dir"' EXIT
 
 hdd=${HDD:-psa-hdd} ssd=${SSD:-psa-ssd} capacity=${CAPACITY:-40 MiB} module=${MODULE:-buffered} stripe=${STRIPE:-64 KiB}
@@ -46,11 +49,24 @@ once() {
     shift 2
     "$weft" rm -f "$file"
     "$weft" run -- "${mpiexec[@]}" "$dir/$program" "$file" "$@" >"$dir/said"
+    reported
+}
+
+# local_once PROGRAM ...: the same program on a file of a local directory.
+local_once() {
+    local program=$1
+    shift
+    rm -f "$dir/local-file"
+    "${mpiexec[@]}" "$dir/$program" "$dir/local-file" "$@" >"$dir/said"
+    reported
+    rm -f "$dir/local-file"
+}
+
+# reported: prints the seconds for writing and reading that the program has said.
+reported() {
     grep -q "value is right" "$dir/said"
     sed -n 's/.*write+[a-z]* \([0-9.]*\) s, read \([0-9.]*\) s.*/\1 \2/p' "$dir/said" | awk '{ printf "%.2f\n", $1 + $2 }'
 }
-
-median() { sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
 show() { printf '$ %s\n' "$*"; }
 
@@ -70,16 +86,18 @@ compare() {
     "$weft" apply "$keep/$name.toml" --map /weft/before=/weft/after
     : >"$dir/before"
     : >"$dir/after"
+    : >"$dir/local"
     for ((round = 1; round <= rounds; round++)); do
         once "$program" "/weft/before/$name/$file" "$@" >>"$dir/before"
         once "$program" "/weft/after/$name/$file" "$@" >>"$dir/after"
-        printf '%s, round %s of %s: before the plan %s s, after it %s s\n' "$name" "$round" "$rounds" \
-            "$(tail -1 "$dir/before")" "$(tail -1 "$dir/after")"
+        local_once "$program" "$@" >>"$dir/local"
+        printf '%s, round %s of %s: before the plan %s s, after it %s s, local directory %s s\n' "$name" "$round" "$rounds" \
+            "$(tail -1 "$dir/before")" "$(tail -1 "$dir/after")" "$(tail -1 "$dir/local")"
     done
     show weft getstripe -v "/weft/after/$name/$file"
     "$weft" getstripe -v "/weft/after/$name/$file"
-    awk -v name="$name" -v before="$(median <"$dir/before")" -v after="$(median <"$dir/after")" \
-        'BEGIN { printf "%s, median: before %.2f s, after %.2f s, before/after %.2f (emulated devices)\n", name, before, after, before / after }'
+    printf '%s: before %s s, after %s s, before/after %s (emulated devices); local directory %s s\n' "$name" \
+        "$(spread <"$dir/before")" "$(spread <"$dir/after")" "$(gain "$dir/before" "$dir/after")" "$(spread <"$dir/local")"
     # Releases the reserved space of the SSDs.
     "$weft" rm "/weft/before/$name/$file" "/weft/after/$name/$file"
 }

@@ -11,6 +11,8 @@
 # file lies beside a file that has a replica, `control` if neither does. Nine pairs of processes each. Neither disks nor file
 # systems are emulated.
 #
+# The control of each round is the same program on a plain local directory, without Weft and without emulation.
+#
 # Every program checks all bytes that it reads. Afterwards both files are compared, with the replica and after its
 # removal, and the script fails if a byte differs. It does not fail if a replica gains nothing. On Weft, `weft replicate
 # sync` copies written bytes after each run, and its time is printed separately. Over GlusterFS, the last process that
@@ -46,6 +48,7 @@ mkdir -p "$keep"
 export XDG_STATE_HOME=$dir/state
 unset WEFT_CLUSTER WEFT_STATE
 . scripts/clusters.sh
+. scripts/spread.sh
 gluster=
 finish() {
     stop_clusters
@@ -93,6 +96,19 @@ once() {
     command_of "$1" "$2"
     empty_caches
     run -- "${mpiexec[@]}" "${words[@]}" >"$dir/said"
+    reported
+}
+
+# local_once PROGRAM: the same program on a file of a local directory, without Weft and without emulation.
+local_once() {
+    local words
+    command_of "$1" "$dir/local-file"
+    "${mpiexec[@]}" "${words[@]}" >"$dir/said"
+    reported
+}
+
+# reported: prints the seconds that the program has said, for writing, for reading, and for both.
+reported() {
     grep -Eq "every (value|byte) is right" "$dir/said"
     sed -n 's/.*: write+[a-z]* \([0-9.]*\) s, read \([0-9.]*\) s.*/\1 \2/p; s/.*: read \([0-9.]*\) s.*/0 \1/p' "$dir/said" |
         awk '{ printf "%.3f %.3f %.3f\n", $1, $2, $1 + $2 }'
@@ -110,6 +126,7 @@ compare() {
         for file in "$without" "$with"; do
             run -- "${mpiexec[@]}" "$dir/strided" "$file" fill "$size" "$pieces" >"$dir/said"
         done
+        "${mpiexec[@]}" "$dir/strided" "$dir/local-file" fill "$size" "$pieces" >"$dir/said"
         ;;
     btio) once btio "$without" >"$dir/first" ;;
     esac
@@ -136,16 +153,18 @@ compare() {
     : >"$dir/times-without"
     : >"$dir/times-with"
     : >"$dir/times-sync"
+    : >"$dir/times-local"
     for ((round = 1; round <= rounds; round++)); do
         once "$program" "$without" >>"$dir/times-without"
         once "$program" "$with" >>"$dir/times-with"
+        local_once "$program" >>"$dir/times-local"
         if [ "$program" = btio ] && [ "$place" = weft ]; then
             began=$(now)
             "$weft" replicate sync "$with" >"$dir/said"
             since "$began" >>"$dir/times-sync"
         fi
-        printf '%s, round %s of %s: write, read, both: without %s s, with the replica %s s\n' "$name" "$round" "$rounds" \
-            "$(tail -1 "$dir/times-without")" "$(tail -1 "$dir/times-with")"
+        printf '%s, round %s of %s: write, read, both: without %s s, with the replica %s s, local directory %s s\n' "$name" "$round" \
+            "$rounds" "$(tail -1 "$dir/times-without")" "$(tail -1 "$dir/times-with")" "$(tail -1 "$dir/times-local")"
     done
     [ ! -s "$dir/times-sync" ] || sync=$(median <"$dir/times-sync")
     report "$name" "$copy" "$sync"
@@ -162,17 +181,19 @@ compare() {
     run -- rm "$without" "$with"
 }
 
-# report NAME COPY SYNC: prints medians, ratios, and after how many runs the copy has paid for itself.
+# report NAME COPY SYNC: prints medians, ranges, ratios, and after how many runs the copy has paid for itself.
 report() {
-    local phase column
+    local phase column which
     for phase in 1:write+sync 2:read 3:both; do
         column=${phase%%:*}
-        awk -v name="$1" -v phase="${phase#*:}" -v without="$(cut -d' ' -f"$column" "$dir/times-without" | median)" \
-            -v with="$(cut -d' ' -f"$column" "$dir/times-with" | median)" 'BEGIN {
-                if (without > 0)
-                    printf "%s, median, %-10s  without %6.2f s, with %6.2f s, without/with %5.2f (%s)\n", name, phase, without, with,
-                        without / with, ENVIRON["devices"]
-            }'
+        for which in without with local; do
+            column "$column" "$dir/times-$which" >"$dir/column-$which"
+        done
+        # The reader writes nothing.
+        awk '$1 > 0 { found = 1 } END { exit !found }' "$dir/column-without" || continue
+        printf '%s, %-10s  without %s s, with %s s, without/with %s (%s); local directory %s s\n' "$1" "${phase#*:}" \
+            "$(spread <"$dir/column-without")" "$(spread <"$dir/column-with")" "$(gain "$dir/column-without" "$dir/column-with")" \
+            "$devices" "$(spread <"$dir/column-local")"
     done
     awk -v name="$1" -v copy="$2" -v sync="$3" -v without="$(cut -d' ' -f3 "$dir/times-without" | median)" \
         -v with="$(cut -d' ' -f3 "$dir/times-with" | median)" '

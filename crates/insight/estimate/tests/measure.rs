@@ -124,6 +124,10 @@ fn check(module: &str, bounds: &dyn Fn(&str) -> f64) {
         sparse: false,
     };
     let report = measured(&spec, plan, 0);
+    for class in &report.classes {
+        // Nothing disturbs the twin.
+        assert_eq!(class.unreliable().0, 0, "{class:?}");
+    }
     let model = model(&spec, span);
     let mut out = String::new();
     let mut far = Vec::new();

@@ -16,6 +16,7 @@ mod job_dir;
 mod launcher;
 mod logging;
 mod processor;
+mod progress;
 mod signals;
 mod table;
 

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Embedded, WEFT, shown, succeeded};
-use std::time::Instant;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 use weft_estimate::measure::Report;
 
 #[test]
@@ -211,6 +213,39 @@ fn a_file_without_what_could_not_be_measured_is_accepted_by_the_next_plan() {
     // The table names the missing figures, too.
     let text = cluster.weft(["profile", "--time", "1s", "--size", "16M", "--class", "hdd"]);
     assert!(text.contains("not measured: class hdd, ") && text.contains("the time ran out"), "{text}");
+}
+
+#[test]
+fn an_interrupted_measurement_leaves_nothing_behind() {
+    let cluster = Embedded::started();
+    let figures = cluster.state().join("cluster.figures.toml");
+    std::fs::write(&figures, "earlier").expect("written");
+    let mut profile = cluster.command(["profile", "--time", "60s", "--size", "64M"]);
+    profile.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut profile = profile.spawn().expect("weft starts");
+    let datafiles = || {
+        let found = std::process::Command::new("find")
+            .arg(cluster.state())
+            .args(["-name", "ffffffffffffffff*"])
+            .output();
+        !found.expect("find starts").stdout.is_empty()
+    };
+    common::until(Duration::from_secs(60), "the measurement has a datafile", || datafiles().then_some(()));
+    // SAFETY: a child that has not been waited for.
+    assert_eq!(unsafe { libc::kill(profile.id() as i32, libc::SIGINT) }, 0);
+    let status = profile.wait().expect("it ends");
+    assert_eq!(status.signal(), Some(libc::SIGINT), "{status}");
+    common::until(Duration::from_secs(60), "the server removes the datafile", || {
+        (!datafiles()).then_some(())
+    });
+    assert_eq!(std::fs::read_to_string(&figures).expect("figures"), "earlier");
+    let left: Vec<_> = std::fs::read_dir(cluster.state()).expect("a directory").flatten().collect();
+    assert!(
+        !left.iter().any(|file| file.file_name().to_string_lossy().contains(".figures.toml.")),
+        "{left:?}"
+    );
+    // The cluster still works.
+    assert_eq!(cluster.run(["sh", "-c", "echo on > /weft/a; cat /weft/a"]), "on\n");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::clusters;
 use crate::experiment::{Experiment, series_name};
-use crate::formula::{EvalError, Scope, X, number, parse_number};
+use crate::formula::{EvalError, Scope, Source, X, number, parse_number};
 use toml::{Table, Value};
 
 /// One run.
@@ -199,7 +199,7 @@ impl Scope for Parameters<'_> {
         }
     }
 
-    fn series(&self, name: &str, _: &X, _: bool) -> Result<f64, EvalError> {
+    fn series(&self, name: &str, _: &X, _: Source) -> Result<f64, EvalError> {
         Err(EvalError::Invalid(format!("the series \"{name}\" is not known before the run")))
     }
 

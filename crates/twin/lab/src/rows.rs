@@ -57,10 +57,6 @@ pub fn rows(experiment: &Experiment, measured: &[Measured]) -> Vec<Row> {
     let row = |m: &Measured| {
         let base = base(experiment, &m.series, &m.x);
         let baseline = base.as_ref().and_then(|(series, x)| of(series, x));
-        let published = published(experiment, &m.series, &m.x);
-        let published_base = base.and_then(|(series, x)| self::published(experiment, &series, &x));
-        let printed =
-            experiment.published.iter().filter(|p| p.series == m.series).find_map(|p| p.ratio(&m.x));
         Row {
             experiment: experiment.name.clone(),
             series: m.series.clone(),
@@ -70,9 +66,8 @@ pub fn rows(experiment: &Experiment, measured: &[Measured]) -> Vec<Row> {
             spread: Some(m.values).filter(|values| values.count > 1),
             baseline,
             ratio: baseline.filter(|base| *base != 0.0).map(|base| m.values.mean / base),
-            published,
-            published_ratio: printed
-                .or_else(|| Some(published? / published_base.filter(|base| *base != 0.0)?)),
+            published: published(experiment, &m.series, &m.x),
+            published_ratio: published_ratio(experiment, &m.series, &m.x),
             note: None,
         }
     };
@@ -82,6 +77,16 @@ pub fn rows(experiment: &Experiment, measured: &[Measured]) -> Vec<Row> {
 /// Returns the published value of a series at an x.
 pub fn published(experiment: &Experiment, series: &str, x: &X) -> Option<f64> {
     experiment.published.iter().filter(|published| published.series == series).find_map(|p| p.value(x))
+}
+
+/// Returns the published ratio of a series to its baseline at an x: as printed, or from two printed values.
+pub fn published_ratio(experiment: &Experiment, series: &str, x: &X) -> Option<f64> {
+    let same = experiment.published.iter().filter(|published| published.series == series);
+    same.clone().find_map(|published| published.ratio(x)).or_else(|| {
+        let (base, at) = base(experiment, series, x)?;
+        let base = published(experiment, &base, &at).filter(|base| *base != 0.0)?;
+        Some(published(experiment, series, x)? / base)
+    })
 }
 
 /// Returns series and x of a value's baseline. `None` for the baseline itself.

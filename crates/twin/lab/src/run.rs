@@ -77,6 +77,12 @@ impl Outcome {
         }
     }
 
+    /// Returns the result with the verdicts of the experiment's present claims. A stored result has those of its time.
+    #[must_use]
+    pub fn judged_again(self, experiment: &Experiment) -> Self {
+        Self { findings: findings(experiment, &self.rows, self.quick), ..self }
+    }
+
     /// Returns the claims that failed without a reason.
     pub fn failed(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.verdict == Verdict::Failed)

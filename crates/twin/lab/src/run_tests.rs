@@ -113,6 +113,63 @@ fn claims_get_verdicts() {
     assert!(text.contains("over b off"), "{text}");
 }
 
+#[test]
+fn results_beside_the_papers_band_tell_the_side_and_both_figures() {
+    // "a" is 20, 40, 80, "b" 10, 20, 40. The paper has "a" at 30 and 50.
+    let experiment = sized(
+        r#"claims = [
+        { says = "near", ratio = '"a" / "b" at each', paper = 2.2 },
+        { says = "far above", ratio = '"a"[40] / "b"[10]', paper = 2 },
+        { says = "far below", ratio = '"b"[20] / "a"[20]', paper = 2, unmet = "because" },
+        { says = "both", value = '"a" at each', paper = 40 },
+        { says = "published", value = '"a" at 10', paper = 'published("a")' },
+        { says = "printed ratio", ratio = '"a, slow" / "b" at 40', paper = 'published_ratio("a, slow")' },
+        { says = "no figure", value = '"a" at 40', paper = 'published("a")' },
+        { says = "not positive", value = '"a" at 40', paper = 0 },
+        { says = "places", ratio = '"a" / "b" at 10, 20', paper = { 10 = 2, 20 = 4 } },
+        { says = "up to", ratio = '"a" / "b" at each', up_to = 1.9 },
+        { says = "a loss", ratio = '"b" / "a" at each', up_to = 1.9 },
+        { says = "range", ratio = '"a"[40] / "b"[20]', paper = [1.5, 2.8] },
+        { says = "end of the range", ratio = '"a"[40] / "b"[20]', paper = [1.5, 3] },
+        ]"#,
+    );
+    use Verdict::{Failed, Met, Unmet};
+    let full = outcome(&experiment, &Sized, false);
+    let found: Vec<(&str, Verdict, String)> = full
+        .findings
+        .iter()
+        .map(|finding| (finding.says.as_str(), finding.verdict, finding.word()))
+        .collect();
+    let expected = [
+        ("near", Met, "met"),
+        ("far above", Failed, "FAILED, above the paper"),
+        ("far below", Unmet, "below the paper, with a reason"),
+        ("both", Failed, "FAILED, above and below the paper"),
+        ("published", Met, "met"),
+        // 1.0 beside a gain of 25 %.
+        ("printed ratio", Failed, "FAILED, below the paper"),
+        ("no figure", Failed, "FAILED"),
+        ("not positive", Failed, "FAILED"),
+        ("places", Failed, "FAILED, below the paper"),
+        ("up to", Met, "met"),
+        ("a loss", Failed, "FAILED, below the paper"),
+        ("range", Failed, "FAILED, above the paper"),
+        ("end of the range", Met, "met"),
+    ];
+    assert_eq!(found, expected.map(|(says, verdict, word)| (says, verdict, word.to_owned())));
+    assert_eq!(full.findings[1].compared, "8, the paper 2 (band 1.67 to 2.5) (no)");
+    assert_eq!(full.findings[4].compared, "20, the paper 30 (band 20 to 45) at 10");
+    assert_eq!(full.findings[11].compared, "4, the paper 1.5 to 2.8 (band 1.33 to 3.7) (no)");
+    assert_eq!(full.findings[12].compared, "4, the paper 1.5 to 3 (band 1.33 to 4)");
+    let text = table::render(&experiment, &full);
+    assert!(text.contains("FAILED, above the paper: far above"), "{text}");
+    assert!(text.contains("8, the paper 2 (band 1.67 to 2.5)"), "{text}");
+    // The quick form has no value at 20 and 40.
+    let quick = outcome(&experiment, &Sized, true);
+    assert_eq!(quick.findings[1].verdict, Verdict::Unchecked);
+    assert_eq!((quick.findings[3].verdict, quick.findings[8].verdict), (Failed, Met));
+}
+
 /// Moves as many megabytes in a second as the seed's number. Seed 9 has another request size.
 struct Chance;
 

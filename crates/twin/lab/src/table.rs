@@ -21,7 +21,7 @@ pub fn render(experiment: &Experiment, outcome: &Outcome) -> String {
         text.push('\n');
     }
     for finding in &outcome.findings {
-        let _ = writeln!(text, "{}: {}", finding.verdict.word(), finding.says);
+        let _ = writeln!(text, "{}: {}", finding.word(), finding.says);
         if !finding.compared.is_empty() {
             let _ = writeln!(text, "    {}  ->  {}", finding.check, finding.compared);
         }

@@ -12,6 +12,7 @@
 //! | `curve` | seek curve of the device for iBridge |
 //! | `report` | the file of figures |
 //! | `missing` | figures that could not be measured, and why |
+//! | `reliability` | lines that say little about the device |
 //!
 //! A target is measured in this order:
 //!
@@ -37,6 +38,7 @@ mod memory;
 mod missing;
 mod network;
 mod processor;
+mod reliability;
 mod report;
 mod target;
 
@@ -46,5 +48,6 @@ pub use memory::PageCacheEstimate;
 pub use missing::Missing;
 pub use network::{Link, link};
 pub use processor::processor;
+pub use reliability::UNRELIABLE_ERROR;
 pub use report::{ClassMeasurement, ClassReport, DepthLine, ERROR_OF_MODEL, Lines, Report};
 pub use target::{Measured, Plan, steps, target};

@@ -2,9 +2,9 @@
 
 use crate::atomic_file::AtomicFile;
 use crate::failure::{FAILED, Failure};
+use crate::progress::Progress;
 use crate::table::Table;
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use weft_lab::experiment::{self, Experiment};
 use weft_lab::report::{Entry, page};
@@ -198,20 +198,22 @@ impl RunLab {
         let results = self.settings.results()?;
         let options = self.settings.options();
         let mut failed = 0;
-        for experiment in self.experiments()? {
-            let outcome = run_one(&experiment, &options)?;
+        let experiments = self.experiments()?;
+        for (number, experiment) in experiments.iter().enumerate() {
+            let outcome = run_one(experiment, &place(number, experiments.len()), &options)?;
             folder::save(&results, &outcome).map_err(|error| Failure::new("lab", error))?;
             if self.json {
                 for row in &outcome.rows {
                     outln!("{}", serde_json::to_string(row).expect("a row is numbers and texts"));
                 }
             } else {
-                outln!("{}", table::render(&experiment, &outcome));
+                outln!("{}", table::render(experiment, &outcome));
             }
             for finding in outcome.failed() {
                 failed += 1;
+                let side = finding.side.map_or_else(String::new, |side| format!(", {}", side.word()));
                 errln!(
-                    "weft: lab: {}: claim failed: {} ({})",
+                    "weft: lab: {}: claim failed{side}: {} ({})",
                     experiment.name,
                     finding.says,
                     finding.compared
@@ -241,23 +243,18 @@ impl RunLab {
     }
 }
 
-fn bar(name: &str) -> ProgressBar {
-    // A bar on a terminal, nothing in a log.
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {msg}");
-    let bar = ProgressBar::new(0).with_style(style.expect("the template is well formed"));
-    bar.set_prefix(name.to_owned());
-    bar
+/// Runs an experiment. `place` is its place among several, such as `3 of 80, `.
+fn run_one(experiment: &Experiment, place: &str, options: &Options) -> Result<Outcome, Failure> {
+    let progress = Progress::new(format!("lab: {place}{}", experiment.name));
+    let outcome = run::run(experiment, &Twin, options, &mut |done, all, what| {
+        progress.set(done as u64, all as u64, what);
+    });
+    outcome.map_err(|error| Failure::new("lab", error))
 }
 
-fn run_one(experiment: &Experiment, options: &Options) -> Result<Outcome, Failure> {
-    let bar = bar(&experiment.name);
-    let outcome = run::run(experiment, &Twin, options, &mut |done, all, what| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-        bar.set_message(what.to_owned());
-    });
-    bar.finish_and_clear();
-    outcome.map_err(|error| Failure::new("lab", error))
+/// Returns the place among `all`, counted from 0, in words. Nothing for a single one.
+fn place(number: usize, all: usize) -> String {
+    if all > 1 { format!("{} of {all}, ", number + 1) } else { String::new() }
 }
 
 impl Report {
@@ -265,28 +262,52 @@ impl Report {
         let failed = |error: folder::FolderError| Failure::new("lab", error);
         let output = AtomicFile::new(&self.output)?;
         let results = self.settings.results()?;
-        let mut entries = Vec::new();
+        let mut outcomes = Vec::new();
         for experiment in experiment::all() {
-            let mut outcome = folder::load(&results, &experiment.name).map_err(failed)?;
-            if outcome.is_none() && self.fill {
-                let fresh = run_one(experiment, &Options { quick: true, ..self.settings.options() })?;
-                folder::save(&results, &fresh).map_err(failed)?;
-                outcome = Some(fresh);
-            }
-            entries.push(Entry { experiment, outcome });
+            outcomes.push(folder::load(&results, &experiment.name).map_err(failed)?);
         }
-        let missing = entries.iter().filter(|entry| entry.outcome.is_none()).count();
+        let missing: Vec<usize> = (0..outcomes.len()).filter(|at| outcomes[*at].is_none()).collect();
+        if self.fill {
+            let options = Options { quick: true, ..self.settings.options() };
+            for (number, at) in missing.iter().enumerate() {
+                let fresh = run_one(&experiment::all()[*at], &place(number, missing.len()), &options)?;
+                // Stored at once: after Ctrl-C, the next call continues here.
+                folder::save(&results, &fresh).map_err(failed)?;
+                outcomes[*at] = Some(fresh);
+            }
+        }
+        let entries: Vec<Entry> = experiment::all()
+            .iter()
+            .zip(outcomes)
+            .map(|(experiment, outcome)| Entry {
+                experiment,
+                // Claims may have changed since the run.
+                outcome: outcome.map(|outcome| outcome.judged_again(experiment)),
+            })
+            .collect();
         let fidelity = folder::load_fidelity(&results).map_err(failed)?;
         let page = page(&entries, fidelity.as_deref());
         output.write(page.as_bytes())?;
-        outln!("{}: {} experiments, {missing} of them not run yet", self.output.display(), entries.len());
-        if missing > 0 {
-            outln!(
-                "`weft lab report --fill` runs the quick form of those first; `weft lab run all` runs all in full."
-            );
-        }
+        outln!("{}", summary(&self.output.display().to_string(), &entries));
         Ok(0)
     }
+}
+
+/// Describes the page, and how to get results that it does not have.
+fn summary(output: &str, entries: &[Entry]) -> String {
+    let missing: Vec<&Entry> = entries.iter().filter(|entry| entry.outcome.is_none()).collect();
+    let mut text =
+        format!("{output}: results of {} of {} experiments", entries.len() - missing.len(), entries.len());
+    let Some(first) = missing.first() else { return text };
+    text += &format!(
+        "\n\n{} have not been run here. The page shows what they are about, and the command of each:\n\n  \
+         weft lab run {} --quick    one experiment, smaller than in the paper, in seconds\n  \
+         weft lab report --fill              all that are missing, so; Ctrl-C keeps what is done\n  \
+         weft lab run all                    all in full size, which takes hours",
+        missing.len(),
+        first.experiment.name,
+    );
+    text
 }
 
 impl Fidelity {
@@ -298,13 +319,11 @@ impl Fidelity {
             true => memory,
             false => std::env::temp_dir(),
         });
-        let bar = bar("fidelity");
+        let progress = Progress::new("lab: fidelity");
         let found = fidelity::run(&below, &self.only, self.quick, self.seed, &mut |done, all, what| {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
-            bar.set_message(what.to_owned());
+            progress.set(done as u64, all as u64, what);
         });
-        bar.finish_and_clear();
+        drop(progress);
         let found = found.map_err(|error| Failure::new("lab", error))?;
         folder::save_fidelity(&results, &found.render()).map_err(|error| Failure::new("lab", error))?;
         if self.json {

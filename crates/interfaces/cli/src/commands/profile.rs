@@ -8,14 +8,13 @@ mod measure;
 
 use crate::atomic_file::AtomicFile;
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::table::Table;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use measure::Measured;
 use serde_json::json;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use weft_core::ByteLen;
 use weft_models::calibrate::{self, Fit, Sample};
 
@@ -31,7 +30,9 @@ each file system stays free. Only root and the user that runs the servers may do
 All classes together take about 18 s, or 8 s with --quick. Requests whose repetitions differ by more than 10 % are
 repeated within that time. After one and a half times as long, requests without which the planner can work are left
 out. A figure that could not be measured is named and left out. A class without figures that the planner needs is not
-written.
+written. A line is marked as unreliable if a point is more than 50 % off it, or if the time of 64 KiB is uncertain by
+more than that. Measure again on an idle machine then, or with more --time. Ctrl-C ends the measurement at any time:
+its data is removed, and earlier figures stay.
 
 With PATH, this writes, reads and syncs an unnamed file on the path's file system, which disappears in any case. It
 uses direct I/O if possible, one or several requests at a time, and different sizes and distances. Then it searches
@@ -134,7 +135,10 @@ impl ProfileArgs {
         // Check the output before the work.
         let output = self.output.as_deref().map(AtomicFile::new).transpose()?;
         let plan = calibrate::plan(span);
-        let bar = bar(plan.len() as u64 + 1, "{bar:30} {pos}/{len} {msg}");
+        let time = self.time.unwrap_or(TIME);
+        let progress = Progress::new("profile");
+        progress.plan(time.as_duration());
+        progress.set(0, plan.len() as u64 + 1, "creating the file");
         let failed = |error: std::io::Error| {
             let remedy = match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::FileTooLarge | ErrorKind::QuotaExceeded => {
@@ -144,12 +148,9 @@ impl ProfileArgs {
             };
             Failure::new(path.display(), error).remedy(remedy)
         };
-        let measured = measure::all(path, &plan, span, self.time.unwrap_or(TIME), |name| {
-            bar.set_message(name.to_owned());
-            bar.inc(1);
-        });
+        let measured = measure::all(path, &plan, span, time, |name| progress.begin(name));
         let measured = measured.map_err(failed)?;
-        bar.set_message("fitting");
+        progress.begin("fitting");
         let about = format!(
             "{} as weft profile found it{}",
             path.display(),
@@ -166,7 +167,7 @@ impl ProfileArgs {
         }
         let fit =
             calibrate::fit(&self.profile_name(path), &about, &measured.samples, span, measured.capacity);
-        bar.finish_and_clear();
+        drop(progress);
         let fit = fit.map_err(|error| Failure::new(path.display(), error))?;
         let text = fit.profile.to_toml();
         output.iter().try_for_each(|output| output.write(text.as_bytes()))?;
@@ -187,14 +188,6 @@ impl ProfileArgs {
         let named = self.name.clone().or_else(|| self.output.as_deref().and_then(stem));
         named.or_else(|| stem(measured)).unwrap_or_else(|| "measured".to_owned())
     }
-}
-
-/// Returns a progress bar with a style's template.
-fn bar(steps: u64, template: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template(template);
-    let bar = ProgressBar::new(steps).with_style(style.expect("a template that holds"));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 /// Returns seconds since 1970.

@@ -1,6 +1,6 @@
 //! Parsing and checking of experiments.
 
-use super::{Axis, Experiment, Quick, series_name};
+use super::{Axis, Experiment, Paper, Quick, Statement, series_name};
 use crate::formula::{At, Tree, X};
 use crate::plan;
 use std::path::Path;
@@ -74,14 +74,17 @@ impl Experiment {
             self.known(series)?;
         }
         for claim in &self.claims {
-            self.check_tree(&claim.check.claimed.tree)?;
-            if let At::These(xs) = &claim.check.claimed.at {
+            let formula = claim.statement.formula();
+            self.check_tree(&formula.claimed.tree)?;
+            if let Statement::Near { paper: Paper::One(tree), .. } = &claim.statement {
+                self.check_tree(tree)?;
+            }
+            if let At::These(xs) = &formula.claimed.at {
                 xs.iter().try_for_each(|x| self.x.known(x))?;
             }
-            if claim.check.claimed.at == At::Each && self.x.measured {
+            if formula.claimed.at == At::Each && self.x.measured {
                 return Err(format!(
-                    "claim `{}`: `at each` needs places on the x axis, and a measured axis has none",
-                    claim.check
+                    "claim `{formula}`: `at each` needs places on the x axis, and a measured axis has none"
                 ));
             }
         }

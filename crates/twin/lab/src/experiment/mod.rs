@@ -5,16 +5,17 @@
 //! *set* parameters by name, or single values by path, such as `cluster.network`.
 
 mod catalog;
+mod claims;
 mod load;
 mod published;
 
 pub use catalog::{all, by_name, names};
+pub use claims::{Check, Claim, Measured, Paper, Statement};
 pub use load::LoadError;
 pub use published::Published;
 
-use crate::formula::{Claimed, X};
+use crate::formula::X;
 use serde::Deserialize;
-use std::fmt;
 use toml::Table;
 use weft_twin::RunOptions;
 
@@ -254,54 +255,6 @@ pub struct Baseline {
     /// AxisPoint of the baseline.
     #[serde(default)]
     pub x: Option<X>,
-}
-
-/// A statement that holds if the result has the paper's shape.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Claim {
-    /// The claim in words.
-    pub says: String,
-    /// The claim as a formula. See [`crate::formula`].
-    pub check: Check,
-    /// AxisPoint in the paper.
-    #[serde(default)]
-    pub source: Option<String>,
-    /// Whether the quick form must show it, too. Default: yes.
-    #[serde(default = "yes")]
-    pub quick: bool,
-    /// Reason why a faithful model does not show it. Such a claim is reported, and is not a failure.
-    #[serde(default)]
-    pub unmet: Option<String>,
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// Formula of a claim, with its text.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Check {
-    /// The text.
-    pub text: String,
-    /// The parsed formula.
-    pub claimed: Claimed,
-}
-
-impl TryFrom<String> for Check {
-    type Error = crate::formula::FormulaError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        let claimed = crate::formula::parse_claim(&text)?;
-        Ok(Self { text, claimed })
-    }
-}
-
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.text.fmt(f)
-    }
 }
 
 /// Differences of the quick form: less data and fewer places.

@@ -67,6 +67,8 @@ fn inconsistent_parts_are_reported() {
         (", values = [1, 2] }", " }", "needs exactly one of"),
         ("figure =", "figur =", "unknown field `figur`"),
         ("what = \"rate\"", "what = \"rat\"", "unknown variant `rat`"),
+        ("check = '\"b\" >", "ratio = '\"b\" >", "give `check`, or `ratio` with `paper` or `up_to`"),
+        ("at each' }]", "at each', paper = 2 }]", "give `check`, or `ratio`"),
     ] {
         let error = without(from, to);
         assert!(error.contains(message), "{from} -> {to}: {error}");
@@ -78,4 +80,64 @@ fn inconsistent_parts_are_reported() {
 fn a_missing_file_is_named() {
     let error = Experiment::load(std::path::Path::new("/none/x.toml")).unwrap_err().to_string();
     assert!(error.starts_with("/none/x.toml: "), "{error}");
+}
+
+/// The small experiment with another claim.
+fn with_claim(claim: &str) -> Result<Experiment, String> {
+    parsed(&SMALL.replace("check = '\"b\" > \"a, new\" at each'", claim))
+}
+
+#[test]
+fn claims_that_compare_with_the_paper_are_parsed() {
+    for (claim, measured) in [
+        ("ratio = '\"b\" / \"a\" at each', paper = 1.5", Measured::Ratio),
+        ("ratio = '\"b\" / \"a\" at 1, 2', paper = { 1 = 1.5, 2 = 3 }", Measured::Ratio),
+        ("ratio = '\"b\" / \"a\" at each', paper = [1.5, 3]", Measured::Ratio),
+        ("ratio = '\"b\" / \"a\" at each', up_to = 3", Measured::RatioUpTo),
+        ("value = '\"a\" at each', paper = 'published(\"a\")'", Measured::Value),
+    ] {
+        let experiment = with_claim(claim).unwrap_or_else(|error| panic!("{claim}: {error}"));
+        let Statement::Near { measured: found, .. } = &experiment.claims[0].statement else {
+            panic!("{claim}")
+        };
+        assert_eq!(*found, measured, "{claim}");
+    }
+    for (claim, message) in [
+        ("ratio = '\"b\" / \"a\" at each'", "give `check`, or `ratio`"),
+        ("value = '\"b\" at each', up_to = 3", "give `check`, or `ratio`"),
+        ("ratio = '\"b\" at each', paper = 2, up_to = 3", "give `check`, or `ratio`"),
+        ("ratio = '\"b\" > \"a\" at each', paper = 2", "after the end"),
+        ("ratio = '\"b\" / \"z\" at each', paper = 2", "no series \"z\""),
+        ("ratio = '\"b\" / \"a\" at 9', paper = 2", "9 is not on the x axis"),
+        ("ratio = '\"b\" at each', paper = 'published(\"z\")'", "no series \"z\""),
+        ("ratio = '\"b\" at each', paper = 'published('", "unexpected end"),
+        ("ratio = '\"b\" at each', paper = [3, 2]", "range 3 to 2 is empty"),
+        ("ratio = '\"b\" at each', paper = { 1 = 2 }", "one figure of the paper for each place"),
+        ("ratio = '\"b\" at 1, 2', paper = { 1 = 2 }", "one figure of the paper for each place"),
+        ("ratio = '\"b\" at 1', paper = { 2 = 2 }", "one figure of the paper for each place"),
+    ] {
+        let error = with_claim(claim).expect_err(claim);
+        assert!(error.contains(message), "{claim}: {error}");
+    }
+}
+
+/// A figure that a paper prints bounds the result from both sides. A condition such as *at least* would accept any
+/// result beyond it.
+#[test]
+fn every_printed_figure_is_compared_from_both_sides() {
+    // An upper bound of the paper's own, and a share beside which the paper compares only in words.
+    let bounds = [("ceda-space", "section 6.4.2")];
+    let mut compared = 0;
+    for experiment in all() {
+        let near = |claim: &Claim| matches!(claim.statement, Statement::Near { .. });
+        compared += experiment.claims.iter().filter(|claim| near(claim)).count();
+        if !experiment.published.is_empty() && !bounds.iter().any(|(name, _)| *name == experiment.name) {
+            assert!(experiment.claims.iter().any(near), "{}: nothing is compared", experiment.name);
+        }
+        for claim in experiment.claims.iter().filter(|claim| !near(claim)) {
+            let source = claim.source.clone().unwrap_or_default();
+            assert!(!source.contains('%'), "{}: {}: {source}", experiment.name, claim.says);
+        }
+    }
+    assert!(compared > 60, "{compared}");
 }

@@ -7,11 +7,22 @@ pub trait Scope {
     /// Returns the value of a parameter.
     fn parameter(&self, name: &str) -> Result<f64, EvalError>;
 
-    /// Returns the value of a series at an x. With `published`, returns the value printed in the paper.
-    fn series(&self, name: &str, x: &X, published: bool) -> Result<f64, EvalError>;
+    /// Returns the value of a series at an x.
+    fn series(&self, name: &str, x: &X, source: Source) -> Result<f64, EvalError>;
 
     /// Returns each x at which a series has values.
     fn xs(&self) -> Vec<X>;
+}
+
+/// Source of a series' value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// The result of this run.
+    Measured,
+    /// The value printed in the paper.
+    Published,
+    /// The ratio to the baseline printed in the paper, or computed from two printed values.
+    PublishedRatio,
 }
 
 /// Error of an evaluation.
@@ -33,7 +44,7 @@ pub fn number(tree: &Tree, scope: &dyn Scope, x: Option<&X>) -> Result<f64, Eval
     match tree {
         Tree::Number(number) => Ok(*number),
         Tree::Parameter(name) => scope.parameter(name),
-        Tree::Series(series, at) => value(scope, series, at.as_ref().or(x), false),
+        Tree::Series(series, at) => value(scope, series, at.as_ref().or(x), Source::Measured),
         Tree::Negative(of) => Ok(-number(of, scope, x)?),
         Tree::Joined(left, join, right) => {
             let (left, right) = (number(left, scope, x)?, number(right, scope, x)?);
@@ -51,19 +62,23 @@ pub fn number(tree: &Tree, scope: &dyn Scope, x: Option<&X>) -> Result<f64, Eval
     }
 }
 
-fn value(scope: &dyn Scope, series: &str, x: Option<&X>, published: bool) -> Result<f64, EvalError> {
+fn value(scope: &dyn Scope, series: &str, x: Option<&X>, source: Source) -> Result<f64, EvalError> {
     let x =
         x.ok_or_else(|| EvalError::Invalid(format!("give an x for \"{series}\", such as \"{series}\"[1]")))?;
-    scope.series(series, x, published)
+    scope.series(series, x, source)
 }
 
 fn call(function: Function, arguments: &[Tree], scope: &dyn Scope, x: Option<&X>) -> Result<f64, EvalError> {
     let argument = |index: usize| number(&arguments[index], scope, x);
     match function {
-        Function::Published => match &arguments[0] {
-            Tree::Series(series, at) => value(scope, series, at.as_ref().or(x), true),
-            _ => unreachable!("the parser only accepts series in `published`"),
-        },
+        Function::Published | Function::PublishedRatio => {
+            let Tree::Series(series, at) = &arguments[0] else {
+                unreachable!("the parser only accepts a series of the paper")
+            };
+            let is_ratio = function == Function::PublishedRatio;
+            let source = if is_ratio { Source::PublishedRatio } else { Source::Published };
+            value(scope, series, at.as_ref().or(x), source)
+        }
         Function::Mean | Function::Least | Function::Most => {
             let values = over_all(&arguments[0], scope)?;
             Ok(match function {
@@ -79,7 +94,7 @@ fn call(function: Function, arguments: &[Tree], scope: &dyn Scope, x: Option<&X>
             let mut sum = 0.0;
             for x in scope.xs() {
                 if matches!(x, X::Number(at) if at < end) {
-                    sum += scope.series(series, &x, false)?;
+                    sum += scope.series(series, &x, Source::Measured)?;
                 }
             }
             Ok(sum)

@@ -18,6 +18,15 @@ pub fn parse_claim(formula: &str) -> Result<Claimed, FormulaError> {
     })
 }
 
+/// Parses a measured figure with its places.
+pub fn parse_measured(formula: &str) -> Result<Claimed, FormulaError> {
+    read(formula, |parser| {
+        let tree = parser.sum()?;
+        let at = parser.at()?;
+        Ok(Claimed { tree, at })
+    })
+}
+
 fn read<T>(formula: &str, with: impl FnOnce(&mut Parser) -> Result<T, String>) -> Result<T, FormulaError> {
     let failed = |why| FormulaError { formula: formula.to_owned(), why };
     let mut parser = Parser { tokens: tokens(formula).map_err(failed)?, next: 0 };
@@ -153,6 +162,7 @@ impl Parser {
     fn call(&mut self, name: &str) -> Result<Tree, String> {
         let (function, arity) = match name {
             "published" => (Function::Published, 1),
+            "published_ratio" => (Function::PublishedRatio, 1),
             "mean" => (Function::Mean, 1),
             "least" => (Function::Least, 1),
             "most" => (Function::Most, 1),
@@ -172,7 +182,7 @@ impl Parser {
         if arguments.len() != arity {
             return Err(format!("`{name}` takes {arity} argument(s), not {}", arguments.len()));
         }
-        let of_series = matches!(function, Function::Published | Function::Below);
+        let of_series = matches!(function, Function::Published | Function::PublishedRatio | Function::Below);
         if of_series && !matches!(arguments[0], Tree::Series(..)) {
             return Err(format!("`{name}` takes a series"));
         }

@@ -13,11 +13,12 @@ impl Scope for Fixed {
         }
     }
 
-    fn series(&self, name: &str, x: &X, published: bool) -> Result<f64, EvalError> {
-        match (name, x, published) {
-            ("a", X::Number(2.0), true) => Ok(5.0),
-            ("a", X::Number(x), false) if [1.0, 2.0, 4.0].contains(x) => Ok(10.0 * x),
-            ("b", X::Number(2.0), false) => Ok(7.0),
+    fn series(&self, name: &str, x: &X, source: Source) -> Result<f64, EvalError> {
+        match (name, x, source) {
+            ("a", X::Number(2.0), Source::Published) => Ok(5.0),
+            ("a", X::Number(2.0), Source::PublishedRatio) => Ok(0.5),
+            ("a", X::Number(x), Source::Measured) if [1.0, 2.0, 4.0].contains(x) => Ok(10.0 * x),
+            ("b", X::Number(2.0), Source::Measured) => Ok(7.0),
             ("a" | "b", ..) => Err(EvalError::Missing(format!("\"{name}\" at {x}"))),
             _ => Err(EvalError::Unknown(format!("series \"{name}\""))),
         }
@@ -57,6 +58,7 @@ fn arithmetic_binds_as_usual() {
         ("most(\"a\") - least(\"a\")", 30.0),
         ("mean(\"a\" / \"b\")", 20.0 / 7.0),
         ("published(\"a\"[2])", 5.0),
+        ("published_ratio(\"a\"[2])", 0.5),
         ("below(\"a\", 4)", 30.0),
     ] {
         assert_eq!(evaluated(formula), Ok(expected), "{formula}");
@@ -89,6 +91,8 @@ fn errors_are_described() {
         ("sin(1)", "no function `sin`"),
         ("min(1)", "takes 2 argument(s), not 1"),
         ("published(1)", "takes a series"),
+        ("published_ratio(1)", "takes a series"),
+        ("published_ratio(\"a\"[1])", "no value of \"a\" at 1"),
         ("1 / 0", "division by zero"),
         ("other", "no parameter `other`"),
         ("\"a\"", "give an x"),

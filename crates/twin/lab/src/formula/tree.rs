@@ -73,6 +73,8 @@ impl Join {
 pub enum Function {
     /// The published value of a series.
     Published,
+    /// The published ratio of a series to its baseline.
+    PublishedRatio,
     /// Mean over all x.
     Mean,
     /// Minimum over all x.

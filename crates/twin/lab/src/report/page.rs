@@ -2,7 +2,7 @@
 
 use super::escape::Escaped;
 use super::section;
-use crate::claim::Verdict;
+use crate::claim::{EFFECT_FACTOR, Verdict};
 use crate::experiment::Experiment;
 use crate::run::Outcome;
 use std::fmt::Write;
@@ -26,12 +26,17 @@ pub fn page(entries: &[Entry], fidelity: Option<&str>) -> String {
     html += "<header>\n<h1>Weft laboratory</h1>\n";
     html += "<p><strong class=\"virtual\">virtual time</strong> All values were predicted by the twin: the real \
              client and server code on modeled disks and networks, under a simulated clock. Papers measured on \
-             machines; compare ratios and shapes, not absolute values.</p>\n</header>\n<main>\n";
+             machines; compare ratios and shapes, not absolute values.</p>\n";
+    let _ = write!(
+        html,
+        "<p>A figure that a paper prints is met if the effect is within a factor of {EFFECT_FACTOR} of the paper's, above \
+         or below: 20 to 45 % for a gain of 30 %. The band of each claim is shown.</p>\n</header>\n<main>\n"
+    );
     summary(&mut html, entries);
     if let Some(text) = fidelity {
         html += "<section id=\"fidelity\">\n<h2>Fidelity</h2>\n<p>The twin's prediction beside runs in real time on \
                  emulated targets of the same profiles.</p>\n";
-        let _ = writeln!(html, "<pre>{}</pre>\n</section>", Escaped(text));
+        let _ = writeln!(html, "<pre tabindex=\"0\">{}</pre>\n</section>", Escaped(text));
     }
     for entry in entries {
         section::write(&mut html, entry);
@@ -41,7 +46,17 @@ pub fn page(entries: &[Entry], fidelity: Option<&str>) -> String {
 }
 
 fn summary(html: &mut String, entries: &[Entry]) {
-    html.push_str("<section id=\"summary\">\n<h2>Summary</h2>\n<div class=\"wide\"><table>\n<thead><tr>");
+    html.push_str("<section id=\"summary\">\n<h2>Summary</h2>\n");
+    let missing = entries.iter().filter(|entry| entry.outcome.is_none()).count();
+    if missing > 0 {
+        let _ = writeln!(
+            html,
+            "<p>{missing} of {} experiments have not been run. <code>weft lab report --fill</code> runs them in the \
+             quick form; <code>weft lab run all</code> takes hours.</p>",
+            entries.len()
+        );
+    }
+    html.push_str("<table class=\"cards\">\n<thead><tr>");
     for head in ["Experiment", "Paper", "What", "Claims met", "Form", "Seed"] {
         let _ = write!(html, "<th scope=\"col\">{head}</th>");
     }
@@ -70,7 +85,7 @@ fn summary(html: &mut String, entries: &[Entry]) {
         }
         html.push_str("</tr>\n");
     }
-    html.push_str("</tbody>\n</table></div>\n</section>\n");
+    html.push_str("</tbody>\n</table>\n</section>\n");
 }
 
 fn tally(outcome: &Outcome) -> String {

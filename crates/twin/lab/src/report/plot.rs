@@ -1,4 +1,5 @@
-//! Plots as SVG: lines on an axis with a scale, groups of bars on an axis with names.
+//! Plots as SVG: lines on an axis with a scale, groups of bars on an axis with names. The legend is HTML below the plot,
+//! so that it covers nothing, wraps on a phone, and is read aloud.
 
 use crate::experiment::Experiment;
 use crate::formula::X;
@@ -9,6 +10,8 @@ use plotters::prelude::*;
 use plotters::series::LineSeries;
 
 const SIZE: (u32, u32) = (860, 400);
+/// Size of all texts, in units of `SIZE`.
+const TEXT: u32 = 16;
 /// Colors that color-blind readers can distinguish (Okabe and Ito, without yellow).
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
@@ -17,20 +20,39 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(204, 121, 167),
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
-    RGBColor(70, 70, 70),
+    RGBColor(120, 128, 136),
 ];
 
 fn color(index: usize) -> RGBColor {
     COLORS[index % COLORS.len()]
 }
 
+/// A plot and its legend.
+pub(super) struct Plot {
+    /// The drawing.
+    pub svg: String,
+    /// Names of the curves or groups of bars, with their colors.
+    pub legend: Vec<(String, String)>,
+    /// Whether published values are drawn, too.
+    pub has_published: bool,
+}
+
 /// Renders the plot, or returns `None` if there are no values.
-pub(super) fn svg(experiment: &Experiment, rows: &[Row]) -> Option<String> {
+pub(super) fn plot(experiment: &Experiment, rows: &[Row]) -> Option<Plot> {
     let figure = Figure::of(experiment, rows)?;
     let mut svg = String::new();
     // Drawing into a string only fails for an invalid size.
     figure.draw(&mut svg).ok()?;
-    Some(svg)
+    let legend = figure.curves.iter().enumerate().map(|(index, curve)| {
+        let RGBColor(red, green, blue) = color(index);
+        (curve.name.to_owned(), format!("#{red:02x}{green:02x}{blue:02x}"))
+    });
+    Some(Plot {
+        // Texts, and bars' published values, have the color of the page's text.
+        svg: svg.trim_end().replace("#000000", "currentColor"),
+        legend: legend.collect(),
+        has_published: figure.curves.iter().any(|curve| !curve.published.is_empty()),
+    })
 }
 
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
@@ -97,12 +119,11 @@ impl<'a> Figure<'a> {
 
     fn draw(&self, svg: &mut String) -> Result<(), Failed> {
         let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-        area.fill(&WHITE)?;
         let count = self.labels.len();
         let mut chart = ChartBuilder::on(&area)
             .margin(12)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
+            .x_label_area_size(52)
+            .y_label_area_size(76)
             .build_cartesian_2d(-0.5..count as f64 - 0.5, 0.0..self.top)?;
         let label = |x: &f64| {
             let index = x.round();
@@ -112,25 +133,18 @@ impl<'a> Figure<'a> {
         chart
             .configure_mesh()
             .disable_x_mesh()
-            .light_line_style(WHITE)
-            .bold_line_style(RGBColor(222, 226, 230))
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(RGBColor(128, 136, 144).mix(0.3))
             .axis_style(RGBColor(120, 128, 136))
             .x_labels(count * 2 + 1)
             .x_label_formatter(&label)
             .x_desc(self.x_name.as_str())
             .y_desc(self.unit)
-            .label_style(("sans-serif", 14))
+            .label_style(("sans-serif", TEXT))
             .draw()?;
         for (index, curve) in self.curves.iter().enumerate() {
             if self.bars { self.bar(&mut chart, index, curve)? } else { line(&mut chart, index, curve)? }
         }
-        chart
-            .configure_series_labels()
-            .background_style(WHITE.mix(0.85))
-            .border_style(RGBColor(200, 205, 210))
-            .label_font(("sans-serif", 14))
-            .position(SeriesLabelPosition::UpperRight)
-            .draw()?;
         area.present()?;
         Ok(())
     }
@@ -142,10 +156,7 @@ impl<'a> Figure<'a> {
         let bar = |(x, value): &(f64, f64)| {
             Rectangle::new([(left(*x), 0.0), (left(*x) + width * 0.92, *value)], color.filled())
         };
-        chart
-            .draw_series(curve.values.iter().map(bar))?
-            .label(curve.name)
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], color.filled()));
+        chart.draw_series(curve.values.iter().map(bar))?;
         let hollow = |(x, value): &(f64, f64)| {
             Circle::new((left(*x) + width * 0.46, *value), 5, BLACK.stroke_width(2))
         };
@@ -156,10 +167,7 @@ impl<'a> Figure<'a> {
 
 fn line(chart: &mut Chart, index: usize, curve: &Curve) -> Result<(), Failed> {
     let color = color(index);
-    chart
-        .draw_series(LineSeries::new(curve.values.iter().copied(), color.stroke_width(2)).point_size(4))?
-        .label(curve.name)
-        .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], color.stroke_width(3)));
+    chart.draw_series(LineSeries::new(curve.values.iter().copied(), color.stroke_width(2)).point_size(4))?;
     let hollow = |at: &(f64, f64)| Circle::new(*at, 6, color.stroke_width(2));
     chart.draw_series(curve.published.iter().map(hollow))?;
     Ok(())

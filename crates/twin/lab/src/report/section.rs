@@ -2,7 +2,7 @@
 
 use super::escape::Escaped;
 use super::page::Entry;
-use super::plot;
+use super::plot::{self, Plot};
 use crate::claim::{Finding, Verdict};
 use crate::experiment::Experiment;
 use crate::formula::shown;
@@ -40,13 +40,8 @@ pub(super) fn write(html: &mut String, entry: &Entry) {
 }
 
 fn result(html: &mut String, experiment: &Experiment, outcome: &Outcome) {
-    if let Some(svg) = plot::svg(experiment, &outcome.rows) {
-        let _ = writeln!(
-            html,
-            "<figure role=\"img\" aria-label=\"{}\">{svg}<figcaption class=\"soft\">Filled: the twin, virtual time. \
-             Hollow: as published, where the paper prints it.</figcaption></figure>",
-            Escaped(&experiment.title)
-        );
+    if let Some(plot) = plot::plot(experiment, &outcome.rows) {
+        figure(html, &experiment.title, &plot);
     }
     table(html, experiment, &outcome.rows);
     claims(html, &outcome.findings);
@@ -54,6 +49,39 @@ fn result(html: &mut String, experiment: &Experiment, outcome: &Outcome) {
     let command = format!("weft lab run {}{quick} --seed {}", outcome.experiment, outcome.seed);
     let _ = writeln!(html, "<h3>Run</h3>\n<p><code>{}</code></p>", Escaped(&command));
     runs(html, outcome);
+}
+
+fn figure(html: &mut String, title: &str, plot: &Plot) {
+    let _ = write!(
+        html,
+        "<figure>\n<div class=\"wide\" tabindex=\"0\" role=\"img\" aria-label=\"{}\">{}</div>\n<figcaption>\n\
+         <ul class=\"legend\">\n",
+        Escaped(&format!("Plot: {title}. The table below has its values.")),
+        plot.svg
+    );
+    for (name, color) in &plot.legend {
+        let _ = writeln!(
+            html,
+            "<li><span class=\"swatch\" style=\"background: {color}\" aria-hidden=\"true\"></span>{}</li>",
+            Escaped(name)
+        );
+    }
+    html.push_str("</ul>\n");
+    if plot.has_published {
+        html.push_str(
+            "<p class=\"soft\">Hollow circles: as published. All else: the twin, virtual time.</p>\n",
+        );
+    }
+    html.push_str("</figcaption>\n</figure>\n");
+}
+
+/// Begins a table that scrolls within its own box if it is wider than the page.
+fn begin_table(html: &mut String, about: &str) {
+    let _ = write!(
+        html,
+        "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>\n<thead><tr>",
+        Escaped(about)
+    );
 }
 
 fn table(html: &mut String, experiment: &Experiment, rows: &[Row]) {
@@ -70,7 +98,8 @@ fn table(html: &mut String, experiment: &Experiment, rows: &[Row]) {
     ];
     let columns: Vec<_> =
         columns.into_iter().filter(|(_, get)| rows.iter().any(|row| get(row).is_some())).collect();
-    html.push_str("<div class=\"wide\"><table>\n<thead><tr><th scope=\"col\">series</th>");
+    begin_table(html, &format!("Values: {}", experiment.title));
+    html.push_str("<th scope=\"col\">series</th>");
     let unit = experiment.x.unit.as_ref().map_or_else(String::new, |unit| format!(", {unit}"));
     let _ = write!(
         html,
@@ -114,7 +143,7 @@ fn claims(html: &mut String, findings: &[Finding]) {
         let _ = write!(
             html,
             "<li class=\"{class}\"><strong>{}</strong>: {}<br><code>{}</code> <span class=\"soft\">{}</span>",
-            finding.verdict.word(),
+            finding.word(),
             Escaped(&finding.says),
             Escaped(&finding.check),
             Escaped(&finding.compared)
@@ -131,7 +160,8 @@ fn claims(html: &mut String, findings: &[Finding]) {
 }
 
 fn runs(html: &mut String, outcome: &Outcome) {
-    html.push_str("<details><summary>Runs</summary>\n<div class=\"wide\"><table>\n<thead><tr>");
+    html.push_str("<details><summary>Runs</summary>\n");
+    begin_table(html, "Runs");
     for head in ["run", "virtual s", "wall s", "simulated requests", "event hash"] {
         let _ = write!(html, "<th scope=\"col\">{head}</th>");
     }

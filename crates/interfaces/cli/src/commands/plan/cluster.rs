@@ -309,7 +309,15 @@ fn take(
             }
             count += 1;
             let samples = found.samples;
-            notes.push(format!("class {} was measured {}, by {samples} requests", class.name, when(found)));
+            let unreliable = match found.unreliable() {
+                (0, _) => String::new(),
+                (count, all) => format!("; {count} of {all} lines are unreliable: run `weft profile` again"),
+            };
+            notes.push(format!(
+                "class {} was measured {}, by {samples} requests{unreliable}",
+                class.name,
+                when(found)
+            ));
         }
     }
     figures.measured = count == figures.classes.len();

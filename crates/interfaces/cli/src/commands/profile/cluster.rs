@@ -5,8 +5,8 @@ use crate::atomic_file::AtomicFile;
 use crate::commands::serve::runs_here;
 use crate::commands::session::{Weft, of_server, why};
 use crate::failure::{Failure, MISUSED};
+use crate::progress::Progress;
 use crate::table::Table;
-use indicatif::ProgressBar;
 use std::path::{Path, PathBuf};
 use weft_config::{Cluster, Emulate, Module, Server, Target};
 use weft_core::units::human_bytes;
@@ -35,6 +35,11 @@ const FREE_TO_USED_MIN: u64 = 2;
 const CONNECTIONS: u32 = 96;
 /// Default memory parameters of a system: dirty limit, background limit and page cache, in bytes.
 const MEMORY: [u64; 3] = [512 << 20, 128 << 20, 0];
+
+/// Consequence of unreliable lines, and the remedy.
+const UNRELIABLE: &str = "Other programs used the machine or its disks. `weft plan` takes the figures with their \
+                          error, and keeps present layouts unless a gain exceeds it. Measure again when the machine \
+                          is idle, or for longer: `weft profile --time 2min`";
 
 /// A target to measure.
 struct MeasuredTarget<'a> {
@@ -67,12 +72,14 @@ impl ProfileArgs {
             .sum::<u64>()
             + servers.len() as u64
             + 1;
-        let bar = super::bar(steps, "{bar:30} {pos}/{len} {elapsed} {msg}");
+        let progress = Progress::new("profile");
+        progress.plan(self.total_time().as_duration());
+        progress.set(0, steps, "");
         let mut links: Vec<Link> = Vec::new();
         let mut missing: Vec<Missing> = Vec::new();
         let network_time = Nanos(self.total_time().0 / NETWORK_TIME_DIVISOR / servers.len().max(1) as u64);
         for (id, server) in &servers {
-            bar.set_message(format!("messages to {}", server.name));
+            progress.begin(format!("messages to {}", server.name));
             let link = block_on(measure::link(&weft.client, *id, &server.name, network_time));
             match link.map_err(|error| of_server(&server.name, &error))? {
                 Some(link) => links.push(link),
@@ -81,18 +88,16 @@ impl ProfileArgs {
                     "no line fits the times",
                 )),
             }
-            bar.inc(1);
         }
-        bar.set_message("messages of all processors");
+        progress.begin("messages of all processors");
         let processor = self.processor(&weft, &mut missing)?;
-        bar.inc(1);
         let devices = devices::of_running(&weft);
         let mut sites = Vec::new();
         for ((class, all), plan) in wanted.iter().zip(&plans) {
-            let site = site(&weft, class, all, plan, &bar)?;
+            let site = site(&weft, class, all, plan, &progress)?;
             sites.push(ClassMeasurement { devices: devices.get(class).cloned(), ..site });
         }
-        bar.finish_and_clear();
+        drop(progress);
         let report = Report::new(&weft.cluster.name, super::now_s(), &sites, links, processor, missing);
         // Measurements of other classes stay valid. A file that is not a report is overwritten, as it always was.
         let earlier = read(&output).ok().flatten();
@@ -110,7 +115,7 @@ impl ProfileArgs {
         }
         out.write(whole.to_toml().as_bytes()).map_err(|failure| failure.remedy(elsewhere))?;
         if self.json {
-            outln!("{}", serde_json::to_string(&report).map_err(|error| Failure::new("profile", error))?);
+            outln!("{}", as_json(&report).map_err(|error| Failure::new("profile", error))?);
         } else {
             out!("{}", as_text(&report, &wanted, self.verbose));
             let stay: Vec<&str> =
@@ -243,7 +248,7 @@ fn site(
     class: &str,
     all: &[MeasuredTarget<'_>],
     plan: &Plan,
-    bar: &ProgressBar,
+    progress: &Progress,
 ) -> Result<ClassMeasurement, Failure> {
     let first = &all[0];
     let model = emulated(first.target)?;
@@ -262,10 +267,7 @@ fn site(
     };
     let mut measured = Vec::new();
     for MeasuredTarget { target, .. } in all {
-        let tell = |step: &str| {
-            bar.set_message(format!("target {} ({class}): {step}", target.id.0));
-            bar.inc(1);
-        };
+        let tell = |step: &str| progress.begin(format!("target {} ({class}): {step}", target.id.0));
         let found = block_on(measure::target(&weft.client, target.id, plan, &tell));
         let found = found.map_err(|error| Failure::new(format!("target {}", target.id.0), why(&error)))?;
         measured.push((target.id.0, found));
@@ -372,6 +374,18 @@ fn points(points: &[measure::Point]) -> String {
     table.render()
 }
 
+/// Returns the report as JSON, with the number of unreliable lines of each class.
+fn as_json(report: &Report) -> Result<String, serde_json::Error> {
+    let mut json = serde_json::to_value(report)?;
+    if let Some(classes) = json["classes"].as_array_mut() {
+        for (class, json) in report.classes.iter().zip(classes) {
+            let (unreliable, all) = class.unreliable();
+            json["unreliable"] = serde_json::json!({ "lines": unreliable, "of": all });
+        }
+    }
+    serde_json::to_string(&json)
+}
+
 fn as_text(report: &Report, wanted: &[(String, Vec<MeasuredTarget<'_>>)], verbose: bool) -> String {
     let mut out = String::new();
     let with_error = |value: f64, error: f64| format!("{value} ± {error}");
@@ -401,31 +415,38 @@ fn as_text(report: &Report, wanted: &[(String, Vec<MeasuredTarget<'_>>)], verbos
             class.samples,
             class.aside
         );
-        let mut table = Table::new(["  ", "REQUESTS", "STARTUP US", "MB/S", "LINE OFF BY"]);
-        let mut row = |what: String, line: &FittedLine| {
+        let mut table = Table::new(["  ", "REQUESTS", "STARTUP US", "MB/S", "LINE OFF BY", ""]);
+        let mut row = |what: String, line: &FittedLine, is_reliable: bool| {
             table.row([
                 String::new(),
                 what,
                 with_error(line.startup_us, line.startup_error_us),
-                with_error(line.mb_s, line.mb_s_error),
+                // A line without a slope has no rate.
+                if line.mb_s_error < line.mb_s {
+                    with_error(line.mb_s, line.mb_s_error)
+                } else {
+                    "unknown".into()
+                },
                 format!("{:.0} %", 100.0 * line.off),
+                if is_reliable { String::new() } else { "unreliable".to_owned() },
             ]);
         };
         for (verb, lines) in [("read", &class.read), ("write", &class.write)] {
-            row(format!("{verb} in order"), &lines.sequential);
+            row(format!("{verb} in order"), &lines.sequential, lines.sequential.is_reliable());
             if let Some(streams) = &lines.streams {
-                row(format!("{verb} 16 streams in turn"), streams);
+                row(format!("{verb} 16 streams in turn"), streams, streams.is_reliable());
             }
             if let Some(near) = &lines.near {
-                row(format!("{verb} neighbors out of order"), near);
+                row(format!("{verb} neighbors out of order"), near, near.is_certain());
             }
             for depth in &lines.random {
                 let at =
                     if depth.depth == 1 { String::new() } else { format!(", {} at a time", depth.depth) };
-                row(format!("{verb} at random{at}"), &depth.line);
+                row(format!("{verb} at random{at}"), &depth.line, depth.line.is_reliable());
             }
             for depth in &lines.past {
-                row(format!("{verb} with direct I/O, {} at a time", depth.depth), &depth.line);
+                let what = format!("{verb} with direct I/O, {} at a time", depth.depth);
+                row(what, &depth.line, depth.line.is_reliable());
             }
         }
         out += &table.render();
@@ -462,6 +483,11 @@ fn as_text(report: &Report, wanted: &[(String, Vec<MeasuredTarget<'_>>)], verbos
     }
     if report.figures.shares_devices() {
         out += "\nsome targets share a device\n";
+    }
+    for class in &report.classes {
+        if let (count @ 1.., all) = class.unreliable() {
+            out += &format!("\nclass {}: {count} of {all} lines are unreliable. {UNRELIABLE}\n", class.name);
+        }
     }
     for missing in &report.missing {
         out += &format!("\nnot measured: {missing}");

@@ -4,6 +4,7 @@ mod data;
 
 use crate::failure::Failure;
 use crate::processor;
+use crate::progress::Progress;
 use crate::table::Table;
 use data::Kind;
 use serde::Serialize;
@@ -84,18 +85,18 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         false => (CHUNK_LEN_MIN.ilog2()..=CHUNK_LEN_MAX.ilog2()).map(|log2| 1 << log2).collect(),
     };
     let cases = sources.len() * POLICIES.len() * chunk_lens.len();
-    let bar = super::bar(cases as u64, "{bar:30} {pos}/{len} {msg}");
+    let progress = Progress::new("profile: codecs");
+    progress.set(0, cases as u64, "");
     let mut rows = Vec::new();
     for (name, bytes) in &sources {
-        bar.set_message(name.clone());
         for &(codec, policy) in &POLICIES {
             for &chunk in &chunk_lens {
+                progress.set(rows.len() as u64, cases as u64, format!("{name}, {codec}"));
                 rows.push(measure(name, codec, policy, chunk, bytes)?);
-                bar.inc(1);
             }
         }
     }
-    bar.finish_and_clear();
+    drop(progress);
     match options.is_json {
         true => outln!("{:#}", json!({ "codecs": rows })),
         false => out!("{}", as_text(&rows)),
