@@ -116,7 +116,7 @@ mod tests {
             let device = BlockDevice::below(&at("dev"), major, minor)?;
             Some(device.load().expect("counters"))
         };
-        let found = |in_flight, disks| DeviceLoad {
+        let found = |in_flight, disks: u64| DeviceLoad {
             in_flight,
             queued_ms: 7 * disks,
             bytes_read: 1024 * disks,

@@ -247,7 +247,8 @@ impl Op<'_> {
         for (uid, has, counted) in plan.owners.clone() {
             plan.problem(format!("{has} inodes are recorded for user {uid}, who owns {counted}"));
         }
-        (plan.quotas, plan.uncharged) = quotas::wrong(s)?;
+        let wrong = quotas::wrong(s)?;
+        (plan.quotas, plan.uncharged) = (wrong.usage, wrong.missing);
         for (id, has, right) in plan.quotas.clone() {
             plan.problem(format!(
                 "quota of {}: {} bytes and {} inodes are recorded, the files have {} and {}",

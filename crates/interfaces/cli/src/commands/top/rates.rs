@@ -412,11 +412,9 @@ fn target_rates(
         let before = earlier.map_or(0, |(earlier, _)| value(earlier));
         value(status).saturating_sub(before) as f64 / interval.seconds
     };
-    let grown = |which: fn((&LatencyCounts, &LatencyCounts)) -> (Vec<u64>, Nanos)| {
-        which_counts(latencies, earlier, which)
-    };
-    let (read_counts, read_time) = grown(|(read, _)| (read.counts.clone(), read.sum));
-    let (write_counts, write_time) = grown(|(_, write)| (write.counts.clone(), write.sum));
+    let before = earlier.and_then(|(_, latencies)| latencies);
+    let (read_counts, read_time) = growth(latencies.map(|both| both.0), before.map(|both| both.0));
+    let (write_counts, write_time) = growth(latencies.map(|both| both.1), before.map(|both| both.1));
     let per_s = |count: u64| count as f64 / interval.seconds;
     let disk = |load: DeviceLoad| {
         let before = earlier.and_then(|(earlier, _)| earlier.disk)?;
@@ -440,14 +438,12 @@ fn target_rates(
     }
 }
 
-/// Growth of the latencies that `which` selects.
-fn which_counts(
-    now: Option<(&LatencyCounts, &LatencyCounts)>,
-    earlier: Option<OfTarget<'_>>,
-    which: fn((&LatencyCounts, &LatencyCounts)) -> (Vec<u64>, Nanos),
-) -> (Vec<u64>, Nanos) {
-    let (mut counts, sum) = now.map(which).unwrap_or_default();
-    let (before, sum_before) = earlier.and_then(|(_, latencies)| latencies).map(which).unwrap_or_default();
+/// Requests by class of latency since an earlier reply, and the sum of their times.
+fn growth(now: Option<&LatencyCounts>, earlier: Option<&LatencyCounts>) -> (Vec<u64>, Nanos) {
+    let of = |latencies: Option<&LatencyCounts>| {
+        latencies.map(|latencies| (latencies.counts.clone(), latencies.sum)).unwrap_or_default()
+    };
+    let ((mut counts, sum), (before, sum_before)) = (of(now), of(earlier));
     counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before));
     (counts, sum.saturating_sub(sum_before))
 }

@@ -301,9 +301,9 @@ impl Screen {
 
     fn draw_curves(&self, frame: &mut Frame<'_>, area: Rect) {
         let halves = Layout::horizontal([Constraint::Ratio(1, 2), Constraint::Ratio(1, 2)]).areas::<2>(area);
-        let sides: [(&str, Color, fn(&(u64, u64)) -> u64); 2] =
-            [("read", Color::Cyan, |point| point.0), ("write", Color::Magenta, |point| point.1)];
-        for (half, (name, color, of)) in halves.into_iter().zip(sides) {
+        for (half, is_read) in halves.into_iter().zip([true, false]) {
+            let (name, color) = if is_read { ("read", Color::Cyan) } else { ("write", Color::Magenta) };
+            let of = |point: &(u64, u64)| if is_read { point.0 } else { point.1 };
             // The newest point is at the right end.
             let mut data: Vec<u64> = self.history.iter().take(usize::from(half.width)).map(of).collect();
             let max = data.iter().copied().max().unwrap_or(0);

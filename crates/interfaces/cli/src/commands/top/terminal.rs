@@ -27,7 +27,7 @@ const FILES_SHOWN: usize = 256;
 /// Message to the screen.
 enum Message {
     /// Reply of the server with this index.
-    Reply(usize, Reply),
+    Reply(usize, Box<Reply>),
     /// Paths of files.
     Paths(BTreeMap<FileId, KnownPath>),
 }
@@ -106,7 +106,7 @@ fn observers(weft: &Arc<Weft>, pace: &Arc<Pace>) -> std::io::Result<(Sender<Mess
             loop {
                 let begin = Instant::now();
                 pace.wait(begin);
-                if to.send(Message::Reply(index, poll::ask(&weft, server))).is_err() {
+                if to.send(Message::Reply(index, Box::new(poll::ask(&weft, server)))).is_err() {
                     return;
                 }
             }
@@ -153,7 +153,7 @@ fn show(
         while let Ok(message) = messages.try_recv() {
             match message {
                 Message::Reply(index, reply) => {
-                    observed.add(index, reply);
+                    observed.add(index, *reply);
                     is_new = true;
                 }
                 Message::Paths(paths) => {

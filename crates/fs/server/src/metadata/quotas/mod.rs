@@ -13,12 +13,16 @@
 //! ([`Core::reserve`]). Capabilities carry that length, so data servers refuse bytes behind it. The charge falls to the
 //! size when that becomes valid: no writer is left then.
 
+mod check;
+mod requests;
+
+pub(in crate::metadata) use check::{correct, wrong};
+
 use super::fault::{Fault, Outcome};
 use super::op::{Core, Op};
 use super::open::Urgency;
 use super::owners;
-use super::tables::{known_inode, named_inode, path_of, put_row, row};
-use super::walk::walk;
+use super::tables::{file_of_key, named_inode, path_of, put_row, row};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use weft_core::quota::charge_ahead;
@@ -29,17 +33,15 @@ use weft_store::metadata::{
     FileChargeRow, Inode, Node, QuotaRow, Scan, Snapshot, Table, Transaction, file_key, quota_key,
     quota_of_key,
 };
-use weft_wire::meta::{HandleId, InodePath, MetaReply, QUOTAS_MAX, Quota, QuotaSubject, ROOT, TreeStep};
+use weft_wire::meta::{HandleId, MetaReply};
 use weft_wire::{Capability, Errno, Rights, WriteLimit};
 
 /// Bytes that a new file is charged in advance at most, so that small files need no further message.
 const CHARGE_OF_NEW_MAX: u64 = 1 << 20;
-/// Number of directory entries counted in one step.
-const COUNTED_MAX: usize = 1024;
 
 /// Limits of all accounts, as in the database. Changed under its lock only.
 #[derive(Default, Debug)]
-pub(super) struct Quotas {
+pub(in crate::metadata) struct Quotas {
     accounts: BTreeMap<QuotaId, QuotaLimits>,
     /// Number of trees among them.
     trees: usize,
@@ -47,7 +49,7 @@ pub(super) struct Quotas {
 
 impl Quotas {
     /// Reads the limits of all accounts.
-    pub(super) fn load(s: &dyn Snapshot) -> Outcome<Self> {
+    pub(in crate::metadata) fn load(s: &dyn Snapshot) -> Outcome<Self> {
         let mut quotas = Self::default();
         s.scan(Table::Quotas, Bound::Unbounded, &mut |key, value| {
             let account: QuotaRow = value.open(Table::Quotas, key)?;
@@ -72,7 +74,7 @@ impl Quotas {
 
 /// Accounts in which a file counts, and its charge.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Charged {
+pub(in crate::metadata) struct Charged {
     accounts: Vec<(QuotaId, QuotaLimits)>,
     row: FileChargeRow,
     bytes: ByteLen,
@@ -128,7 +130,12 @@ const REMEDY: &str = "remove files, or ask an administrator to raise the quota (
 
 impl Core {
     /// Accounts in which a file counts, and its charge; `None` if it counts in none.
-    pub(super) fn charged(&self, s: &dyn Snapshot, file: FileId, inode: &Inode) -> Outcome<Option<Charged>> {
+    pub(in crate::metadata) fn charged(
+        &self,
+        s: &dyn Snapshot,
+        file: FileId,
+        inode: &Inode,
+    ) -> Outcome<Option<Charged>> {
         let quotas = self.quotas.lock();
         if quotas.accounts.is_empty() {
             return Ok(None);
@@ -146,7 +153,7 @@ impl Core {
     }
 
     /// Tree of the files in a directory.
-    pub(super) fn tree_of(&self, s: &dyn Snapshot, dir: FileId) -> Outcome<Option<FileId>> {
+    pub(in crate::metadata) fn tree_of(&self, s: &dyn Snapshot, dir: FileId) -> Outcome<Option<FileId>> {
         if self.quotas.lock().trees == 0 {
             return Ok(None);
         }
@@ -155,7 +162,7 @@ impl Core {
     }
 
     /// Whether the user's quota replaces the limit of inodes in the cluster file.
-    pub(super) fn has_inode_quota(&self, uid: u32) -> bool {
+    pub(in crate::metadata) fn has_inode_quota(&self, uid: u32) -> bool {
         self.quotas.lock().accounts.get(&QuotaId::User(uid)).is_some_and(|limits| limits.inodes.is_some())
     }
 
@@ -203,7 +210,7 @@ impl Core {
     ///
     /// # Errors
     /// `EDQUOT`, unless the caller is exempt.
-    pub(super) fn charge_new_inode(
+    pub(in crate::metadata) fn charge_new_inode(
         &self,
         t: &mut dyn Transaction,
         (file, inode): (FileId, &Inode),
@@ -227,7 +234,12 @@ impl Core {
     }
 
     /// Subtracts an inode that is being removed. The account of a tree ends with its root.
-    pub(super) fn uncharge(&self, t: &mut dyn Transaction, file: FileId, inode: &Inode) -> Outcome<()> {
+    pub(in crate::metadata) fn uncharge(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        inode: &Inode,
+    ) -> Outcome<()> {
         let Some(charged) = self.charged(t, file, inode)? else { return Ok(()) };
         put_charge_row(t, file, &charged.row, &FileChargeRow::default());
         let gone = QuotaUsage { bytes: charged.bytes, inodes: 1 };
@@ -245,7 +257,7 @@ impl Core {
     fn end_tree_account(&self, t: &mut dyn Transaction, tree: FileId) -> Outcome<()> {
         let mut orphans = Vec::new();
         t.scan(Table::Orphans, Bound::Unbounded, &mut |key, _| {
-            orphans.push(super::tables::file_of_key(key));
+            orphans.push(file_of_key(key));
             Ok(Scan::Next)
         })?;
         for file in orphans {
@@ -263,7 +275,7 @@ impl Core {
     ///
     /// The charge falls only if the size is valid. Otherwise, bytes that writers may still add, or that an unfinished
     /// truncation has not removed yet, remain charged.
-    pub(super) fn recharge(
+    pub(in crate::metadata) fn recharge(
         &self,
         t: &mut dyn Transaction,
         file: FileId,
@@ -326,7 +338,7 @@ impl Core {
 
     /// Moves the charge of an inode to the account of its new owner, whom it may bring above the limit: only root
     /// changes owners.
-    pub(super) fn change_charged_owner(
+    pub(in crate::metadata) fn change_charged_owner(
         &self,
         t: &mut dyn Transaction,
         (file, inode): (FileId, &Inode),
@@ -358,7 +370,7 @@ impl Core {
     ///
     /// # Errors
     /// `EXDEV` if it must stay in its tree and would leave it; `EDQUOT`, unless the caller is exempt.
-    pub(super) fn change_tree(
+    pub(in crate::metadata) fn change_tree(
         &self,
         t: &mut dyn Transaction,
         (file, inode): (FileId, &Inode),
@@ -405,12 +417,12 @@ fn charge_row_of(before: &Option<Charged>, after: &Option<Charged>) -> FileCharg
 
 impl Op<'_> {
     /// Whether no limit applies to the caller: root, and the user who runs the server.
-    pub(super) fn is_exempt(&self) -> bool {
+    pub(in crate::metadata) fn is_exempt(&self) -> bool {
         self.bounds().is_none()
     }
 
     /// Length up to which the caller may write the file; `None` if no quota limits that.
-    pub(super) fn write_limit(
+    pub(in crate::metadata) fn write_limit(
         &self,
         s: &dyn Snapshot,
         file: FileId,
@@ -429,7 +441,7 @@ impl Op<'_> {
     }
 
     /// The capability with the given limit, if it allows writes.
-    pub(super) fn limited(&self, cap: Capability, limit: Option<WriteLimit>) -> Capability {
+    pub(in crate::metadata) fn limited(&self, cap: Capability, limit: Option<WriteLimit>) -> Capability {
         match limit {
             Some(limit) if cap.rights.allow(Rights::WRITE) => {
                 self.core.secret.limit(self.session, &cap, limit)
@@ -439,7 +451,7 @@ impl Op<'_> {
     }
 
     /// Charges a new file in advance, as far as its quotas allow that.
-    pub(super) fn reserve_for_new(
+    pub(in crate::metadata) fn reserve_for_new(
         &self,
         t: &mut dyn Transaction,
         file: FileId,
@@ -452,7 +464,7 @@ impl Op<'_> {
     }
 
     /// Charges a file for a new length, before a truncation extends it.
-    pub(super) fn reserve_for_len(
+    pub(in crate::metadata) fn reserve_for_len(
         &self,
         t: &mut dyn Transaction,
         file: FileId,
@@ -467,7 +479,7 @@ impl Op<'_> {
 
     /// Charges an open file for a write that ends at `end`. The new capability ends with the given one, so that it passes
     /// no fence which that would not pass.
-    pub(super) fn reserve_space(
+    pub(in crate::metadata) fn reserve_space(
         &self,
         t: &mut dyn Transaction,
         handle: HandleId,
@@ -489,260 +501,25 @@ impl Op<'_> {
         // Durable before the bytes: a restart must not forget what the file may contain.
         Ok((MetaReply::Capability(self.limited(unlimited, limit)), Urgency::Durable))
     }
-
-    /// Sets the limits of an account, and begins it if it is new.
-    pub(super) fn set_quota(
-        &self,
-        t: &mut dyn Transaction,
-        subject: &QuotaSubject,
-        limits: QuotaLimits,
-    ) -> Outcome<MetaReply> {
-        let (id, begun) = match subject {
-            QuotaSubject::User(uid) => (QuotaId::User(*uid), self.begin_user_account(t, *uid)?),
-            QuotaSubject::TreeOf(at) => {
-                let (dir, inode) = walk(t, self, at)?.existing()?;
-                if !inode.is_dir() {
-                    return Err(Errno::ENOTDIR.into());
-                }
-                (QuotaId::Tree(dir), self.begin_tree_account(t, dir, &inode)?)
-            }
-        };
-        let account = QuotaRow { limits, ..begun };
-        put_account(t, id, &account);
-        self.core.quotas.lock().put(id, limits);
-        Ok(MetaReply::Quotas { quotas: vec![described(t, id, &account)?], more: false })
-    }
-
-    fn begin_user_account(&self, t: &mut dyn Transaction, uid: u32) -> Outcome<QuotaRow> {
-        if uid == 0 || uid == self.core.owner_uid {
-            let detail = format!(
-                "user {uid}: quotas do not limit root and the user who runs the metadata server: set the quota of \
-                 another user or of a directory"
-            );
-            return Err(Fault::new(Errno::EINVAL, detail));
-        }
-        if let Some(account) = row(t, Table::Quotas, &quota_key(QuotaId::User(uid)))? {
-            return Ok(account);
-        }
-        let rows = charge_rows(t)?;
-        let mut usage = QuotaUsage::default();
-        t.scan(Table::Inodes, Bound::Unbounded, &mut |key, value| {
-            let inode: Inode = value.open(Table::Inodes, key)?;
-            if inode.uid == uid {
-                let row = rows.get(&super::tables::file_of_key(key)).copied().unwrap_or_default();
-                usage.add(QuotaUsage { bytes: charge_of(&inode, &row), inodes: 1 });
-            }
-            Ok(Scan::Next)
-        })?;
-        Ok(QuotaRow { limits: QuotaLimits::default(), usage, is_counted: true })
-    }
-
-    fn begin_tree_account(&self, t: &mut dyn Transaction, dir: FileId, inode: &Inode) -> Outcome<QuotaRow> {
-        if let Some(account) = row(t, Table::Quotas, &quota_key(QuotaId::Tree(dir)))? {
-            return Ok(account);
-        }
-        let nested = |other: FileId| {
-            let name = name_of(t, QuotaId::Tree(other));
-            let detail = format!("{name} has a quota already, and trees with quotas do not overlap");
-            Fault::new(Errno::EINVAL, detail)
-        };
-        if let Some(above) = self.core.tree_of(t, dir)? {
-            return Err(nested(above));
-        }
-        let trees: Vec<FileId> = self.core.quotas.lock().accounts.keys().filter_map(tree).collect();
-        for other in trees {
-            if super::rename::is_within(t, other, dir)? {
-                return Err(nested(other));
-            }
-        }
-        let row = charge_row(t, dir)?;
-        put_charge_row(t, dir, &row, &FileChargeRow { tree: Some(dir), ..row });
-        let is_empty = matches!(inode.node, Node::Directory { entries: 0, .. });
-        let usage = QuotaUsage { bytes: ByteLen(0), inodes: 1 };
-        Ok(QuotaRow { limits: QuotaLimits::default(), usage, is_counted: is_empty })
-    }
-
-    /// Counts entries of a directory in a new tree. An entry that is counted already, or was created since, is skipped.
-    pub(super) fn count_tree(
-        &self,
-        t: &mut dyn Transaction,
-        step: &TreeStep,
-    ) -> Outcome<(MetaReply, Urgency)> {
-        let TreeStep { tree, dir, after } = step;
-        let mut directories = Vec::new();
-        // Removed meanwhile, or moved out of the tree before it was counted.
-        if self.core.tree_of(t, *dir)? != Some(*tree) {
-            return Ok((MetaReply::TreeCounted { directories, after: None, entries: 0 }, Urgency::Lazy));
-        }
-        let (found, more) = super::list::names(t, *dir, after, COUNTED_MAX, false)?;
-        let mut sum = QuotaUsage::default();
-        for (_, entry) in &found {
-            if entry.kind == weft_store::metadata::NodeKind::Directory {
-                directories.push(entry.file);
-            }
-            let row = charge_row(t, entry.file)?;
-            if row
-                .tree
-                .is_some_and(|tree| self.core.quotas.lock().accounts.contains_key(&QuotaId::Tree(tree)))
-            {
-                continue;
-            }
-            let inode = known_inode(t, entry.file)?;
-            sum.add(QuotaUsage { bytes: charge_of(&inode, &row), inodes: 1 });
-            put_charge_row(t, entry.file, &row, &FileChargeRow { tree: Some(*tree), ..row });
-        }
-        self.core.change_usage(t, QuotaId::Tree(*tree), |usage| usage.add(sum))?;
-        let entries = found.len() as u32;
-        let after = found.last().filter(|_| more).map(|(name, _)| name.clone());
-        Ok((MetaReply::TreeCounted { directories, after, entries }, Urgency::Lazy))
-    }
-
-    /// Records that all files of a tree are counted.
-    pub(super) fn end_tree_count(&self, t: &mut dyn Transaction, tree: FileId) -> Outcome<MetaReply> {
-        let id = QuotaId::Tree(tree);
-        let found: Option<QuotaRow> = row(t, Table::Quotas, &quota_key(id))?;
-        let account = found.ok_or_else(|| Fault::new(Errno::ENOENT, "the directory was removed"))?;
-        put_account(t, id, &QuotaRow { is_counted: true, ..account });
-        Ok(MetaReply::Done)
-    }
-
-    pub(super) fn get_quota(
-        &self,
-        s: &dyn Snapshot,
-        subject: &QuotaSubject,
-        is_administrator: bool,
-    ) -> Outcome<MetaReply> {
-        let id = match subject {
-            QuotaSubject::User(uid) if *uid == self.caller.uid || is_administrator => {
-                Some(QuotaId::User(*uid))
-            }
-            QuotaSubject::User(uid) => {
-                let detail = format!("user {uid}: only administrators see quotas of other users");
-                return Err(Fault::new(Errno::EPERM, detail));
-            }
-            QuotaSubject::TreeOf(at) => {
-                let (file, _) = walk(s, self, at)?.existing()?;
-                self.core.tree_of(s, file)?.map(QuotaId::Tree)
-            }
-        };
-        let found = match id {
-            Some(id) => row(s, Table::Quotas, &quota_key(id))?.map(|account| (id, account)),
-            None => None,
-        };
-        let quotas = found.map(|(id, account)| described(s, id, &account)).transpose()?;
-        Ok(MetaReply::Quotas { quotas: quotas.into_iter().collect(), more: false })
-    }
-
-    pub(super) fn list_quotas(&self, s: &dyn Snapshot, after: Option<QuotaId>) -> Outcome<MetaReply> {
-        let after = after.map(quota_key);
-        let from = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
-        let (mut found, mut more) = (Vec::new(), false);
-        s.scan(Table::Quotas, from, &mut |key, value| {
-            if found.len() == QUOTAS_MAX / 4 {
-                more = true;
-                return Ok(Scan::Stop);
-            }
-            let account: QuotaRow = value.open(Table::Quotas, key)?;
-            found.extend(quota_of_key(key).map(|id| (id, account)));
-            Ok(Scan::Next)
-        })?;
-        let quotas: Outcome<Vec<Quota>> =
-            found.iter().map(|(id, account)| described(s, *id, account)).collect();
-        Ok(MetaReply::Quotas { quotas: quotas?, more })
-    }
-
-    /// Accounts that limit new files of the caller, in the tree of `at` if given.
-    pub(super) fn quotas_that_apply(&self, s: &dyn Snapshot, at: Option<&InodePath>) -> Outcome<Vec<Quota>> {
-        if self.is_exempt() || self.core.quotas.lock().accounts.is_empty() {
-            return Ok(Vec::new());
-        }
-        let tree = match at {
-            Some(at) => self.core.tree_of(s, walk(s, self, at)?.existing()?.0)?,
-            None => self.core.tree_of(s, ROOT)?,
-        };
-        let ids = [Some(QuotaId::User(self.caller.uid)), tree.map(QuotaId::Tree)];
-        let mut quotas = Vec::new();
-        for id in ids.into_iter().flatten() {
-            let found: Option<QuotaRow> = row(s, Table::Quotas, &quota_key(id))?;
-            if let Some(account) = found.filter(|account| account.limits != QuotaLimits::default()) {
-                quotas.push(described(s, id, &account)?);
-            }
-        }
-        Ok(quotas)
-    }
-}
-
-fn tree(id: &QuotaId) -> Option<FileId> {
-    match id {
-        QuotaId::Tree(dir) => Some(*dir),
-        QuotaId::User(_) => None,
-    }
-}
-
-fn described(s: &dyn Snapshot, id: QuotaId, account: &QuotaRow) -> Outcome<Quota> {
-    let path = match id {
-        QuotaId::Tree(dir) => path_of(s, dir)?,
-        QuotaId::User(_) => Vec::new(),
-    };
-    let QuotaRow { limits, usage, is_counted } = *account;
-    Ok(Quota { id, path, limits, usage, is_counted })
 }
 
 fn charge_rows(s: &dyn Snapshot) -> Outcome<BTreeMap<FileId, FileChargeRow>> {
     let mut rows = BTreeMap::new();
     s.scan(Table::FileCharges, Bound::Unbounded, &mut |key, value| {
-        rows.insert(super::tables::file_of_key(key), value.open(Table::FileCharges, key)?);
+        rows.insert(file_of_key(key), value.open(Table::FileCharges, key)?);
         Ok(Scan::Next)
     })?;
     Ok(rows)
 }
 
-/// Wrong accounts: account, recorded usage, correct usage. Rows of charges whose files are missing are returned, too.
-pub(super) fn wrong(s: &dyn Snapshot) -> Outcome<(Vec<(QuotaId, QuotaUsage, QuotaUsage)>, Vec<FileId>)> {
-    let mut accounts: BTreeMap<QuotaId, (QuotaUsage, QuotaUsage)> = BTreeMap::new();
-    s.scan(Table::Quotas, Bound::Unbounded, &mut |key, value| {
-        let account: QuotaRow = value.open(Table::Quotas, key)?;
-        if let Some(id) = quota_of_key(key) {
-            accounts.insert(id, (account.usage, QuotaUsage::default()));
-        }
-        Ok(Scan::Next)
-    })?;
-    let mut rows = charge_rows(s)?;
-    if accounts.is_empty() && rows.is_empty() {
-        return Ok(Default::default());
-    }
-    s.scan(Table::Inodes, Bound::Unbounded, &mut |key, value| {
-        let inode: Inode = value.open(Table::Inodes, key)?;
-        let row = rows.remove(&super::tables::file_of_key(key)).unwrap_or_default();
-        let part = QuotaUsage { bytes: charge_of(&inode, &row), inodes: 1 };
-        for id in [Some(QuotaId::User(inode.uid)), row.tree.map(QuotaId::Tree)].into_iter().flatten() {
-            if let Some((_, counted)) = accounts.get_mut(&id) {
-                counted.add(part);
-            }
-        }
-        Ok(Scan::Next)
-    })?;
-    let differ = |(id, (has, counted)): (QuotaId, (QuotaUsage, QuotaUsage))| {
-        (has != counted).then_some((id, has, counted))
-    };
-    Ok((accounts.into_iter().filter_map(differ).collect(), rows.into_keys().collect()))
-}
-
-/// Corrects the usage of an account.
-pub(super) fn correct(t: &mut dyn Transaction, id: QuotaId, usage: QuotaUsage) -> Outcome<()> {
-    let account = account(t, id)?;
-    put_account(t, id, &QuotaRow { usage, ..account });
-    Ok(())
-}
-
 /// Maximum number of inodes of the caller by the cluster file; `None` if a quota decides.
-pub(super) fn inodes_max(op: &Op<'_>) -> Option<u64> {
+pub(in crate::metadata) fn inodes_max(op: &Op<'_>) -> Option<u64> {
     let bounds = op.bounds()?;
     (!op.core.has_inode_quota(op.caller.uid)).then_some(bounds.inodes)
 }
 
 /// Gives an inode another owner: its count and its charge.
-pub(super) fn change_owner(
+pub(in crate::metadata) fn change_owner(
     core: &Core,
     t: &mut dyn Transaction,
     (file, inode): (FileId, &Inode),
