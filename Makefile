@@ -46,7 +46,8 @@ test: ## All tests, including those with MPI, FUSE and network namespaces, with 
 	scripts/isolated.py $(CARGO) test -p weft-twin -p weft-store -p weft-client \
 		--features weft-twin/mutants,weft-store/mutants,weft-client/mutants \
 		--test search_mutants --test sealed_reads --test compressed --test replicas
-	scripts/isolated.py $(CARGO) test -p weft-client --features weft-client/mutants --test all seeded_bugs
+	scripts/isolated.py $(CARGO) test -p weft-client -p weft-server --features weft-client/mutants,weft-server/mutants \
+		--test all seeded_bugs
 	$(if $(WEFT_SKIP_PYTHON),@echo "weft: tests of the Python package skipped: WEFT_SKIP_PYTHON is set",$(MAKE) python-test PYTHON_PROFILE=debug)
 
 fuzz: export WEFT_FUZZ_SEED ?= fresh

@@ -20,8 +20,9 @@ const TOO_RARE: [Mutant; 1] = [Mutant::EarlyMark];
 
 /// Mutants that the search does not find. Clients recover from the effect of `ReadAfterSeal`. `LateReplicaMark` shows only if
 /// a client is killed between two exchanges of a write that others have read. Other tests find them: `sealed_reads.rs`
-/// beside this one, and the client's tests of replicas.
-const FOUND_ELSEWHERE: [Mutant; 2] = [Mutant::ReadAfterSeal, Mutant::LateReplicaMark];
+/// beside this one, the client's tests of replicas, and the server's of quotas, which no simulated cluster has.
+const FOUND_ELSEWHERE: [Mutant; 4] =
+    [Mutant::ReadAfterSeal, Mutant::LateReplicaMark, Mutant::KeptCharge, Mutant::UncheckedQuota];
 
 /// Returns the seeds to run, and their options.
 fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {

@@ -392,8 +392,25 @@ async fn require_limits<E: Env>(root: &Peer<E>, note: &str) {
 
 #[test]
 fn random_operations_keep_all_accounts_exact_and_below_their_limits() {
+    operate(0..12);
+}
+
+/// Each seeded bug makes a run fail.
+#[cfg(feature = "mutants")]
+#[test]
+fn seeded_bugs_of_quotas_are_found() {
+    use weft_env::mutants::{self, Mutant};
+    for mutant in [Mutant::KeptCharge, Mutant::UncheckedQuota] {
+        mutants::seed(Some(mutant));
+        let found = std::panic::catch_unwind(|| operate(0..12)).is_err();
+        mutants::seed(None);
+        assert!(found, "{mutant:?} is not found");
+    }
+}
+
+fn operate(seeds: std::ops::Range<u64>) {
     let (mut refused, mut most) = (0, 0);
-    for seed in 0..12 {
+    for seed in seeds {
         let at_limit = Arc::new(parking_lot::Mutex::new((0u32, 0u64)));
         let seen = at_limit.clone();
         with_simulated_service(seed, move |_, service, _| async move {
