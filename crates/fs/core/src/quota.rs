@@ -80,7 +80,7 @@ impl QuotaLimits {
     }
 }
 
-/// Returns the bytes that a file is charged in advance, if `left` remain after what it needs now.
+/// Returns the bytes that a file is charged in advance, if its accounts have `left` bytes after the present write.
 pub fn charge_ahead(left: ByteLen) -> ByteLen {
     ByteLen((left.0 / CHARGE_AHEAD_SHARE).min(CHARGE_AHEAD_MAX))
 }

@@ -130,7 +130,7 @@ fn a_user_is_limited_and_others_are_not() {
     let said =
         succeeded(&mut shared.weft(0, ["quota", "set", "--user", "4001", "--bytes", "4M", "--inodes", "4"]));
     assert!(said.contains("user 4001") && said.contains("4.00 MiB"), "{said}");
-    shared.await_usage(&["--user", "4001"], 300_000, 1); // files of before count
+    shared.await_usage(&["--user", "4001"], 300_000, 1); // written before the quota was set
     // Unaligned writes in small steps up to the limit, and not one byte more.
     let left = (4 << 20) - 300_000;
     succeeded(&mut shared.script(
@@ -145,7 +145,7 @@ fn a_user_is_limited_and_others_are_not() {
     assert!(said.contains("quota"), "{said}");
     succeeded(&mut shared.script(ADA, "truncate -s 100 /weft/all/old && stat /weft/all/old"));
     shared.await_usage(&["--user", "4001"], left + 100, 2);
-    // Others have space. What is written through an open file counts for its owner.
+    // Others have space. Bytes count for the owner of the file.
     succeeded(&mut shared.script(BOB, "head -c 5000000 /dev/zero > /weft/all/of-bob"));
     // `df` shows the quota to its user.
     let df = "df -B1 --output=size,avail,itotal,iavail /weft/all | tail -1";

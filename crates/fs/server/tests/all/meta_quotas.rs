@@ -138,7 +138,7 @@ fn a_user_uses_the_quota_up_to_the_last_byte() {
         let mut alice = Peer::new(&service, 2, user(ALICE));
         open_root(&mut root).await;
         alice.write("before", CREATE, 300).await.expect("no quota yet");
-        // The account begins with what is there.
+        // The account begins with the files that exist.
         let set = root.set_quota(of_user(ALICE), limits(1000, 4)).await.expect("set");
         assert_eq!(set.usage, QuotaUsage { bytes: ByteLen(300), inodes: 1 });
         alice.write("a", CREATE, 700).await.expect("fits");
