@@ -25,7 +25,7 @@ use super::owners;
 use super::tables::{file_of_key, named_inode, path_of, put_row, row};
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use weft_core::quota::charge_ahead;
+use weft_core::quota::{CHARGE_AHEAD_MAX, charge_ahead};
 use weft_core::units::human_bytes;
 use weft_core::{ByteLen, FileId, FileOffset, QuotaId, QuotaLimits, QuotaUsage};
 use weft_env::mutants::{Mutant, is_seeded};
@@ -36,8 +36,8 @@ use weft_store::metadata::{
 use weft_wire::meta::{HandleId, MetaReply};
 use weft_wire::{Capability, Errno, Rights, WriteLimit};
 
-/// Bytes that a new file is charged in advance at most, so that small files need no further message.
-const CHARGE_OF_NEW_MAX: u64 = 1 << 20;
+/// Bytes that a new or small file is charged in advance at most, so that most small files need no further message.
+const CHARGE_OF_SMALL_MAX: u64 = 64 << 10;
 
 /// Limits of all accounts, as in the database. Changed under its lock only.
 #[derive(Default, Debug)]
@@ -458,7 +458,7 @@ impl Op<'_> {
         inode: &Inode,
     ) -> Outcome<()> {
         if !self.is_exempt() {
-            self.core.reserve(t, (file, inode), ByteLen(0), CHARGE_OF_NEW_MAX)?;
+            self.core.reserve(t, (file, inode), ByteLen(0), CHARGE_OF_SMALL_MAX)?;
         }
         Ok(())
     }
@@ -496,7 +496,9 @@ impl Op<'_> {
         if self.is_exempt() {
             return Ok((MetaReply::Capability(unlimited), Urgency::Lazy));
         }
-        self.core.reserve(t, (open.file, &inode), ByteLen(end.0), weft_core::quota::CHARGE_AHEAD_MAX)?;
+        // A charge may last after the close, until somebody asks for the size. So it is at most twice the size.
+        let ahead_max = end.0.clamp(CHARGE_OF_SMALL_MAX, CHARGE_AHEAD_MAX);
+        self.core.reserve(t, (open.file, &inode), ByteLen(end.0), ahead_max)?;
         let limit = self.write_limit(t, open.file, &inode)?;
         // Durable before the bytes: a restart must not forget what the file may contain.
         Ok((MetaReply::Capability(self.limited(unlimited, limit)), Urgency::Durable))
