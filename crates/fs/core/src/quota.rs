@@ -42,21 +42,21 @@ pub struct QuotaUsage {
 }
 
 impl QuotaUsage {
-    /// Adds usage.
+    /// Adds usage. Sums wrap, so that they are right again after absurdly long sparse files are removed.
     pub fn add(&mut self, other: Self) {
-        self.bytes.0 = self.bytes.0.saturating_add(other.bytes.0);
-        self.inodes = self.inodes.saturating_add(other.inodes);
+        self.bytes.0 = self.bytes.0.wrapping_add(other.bytes.0);
+        self.inodes = self.inodes.wrapping_add(other.inodes);
     }
 
     /// Subtracts usage.
     pub fn subtract(&mut self, other: Self) {
-        self.bytes.0 = self.bytes.0.saturating_sub(other.bytes.0);
-        self.inodes = self.inodes.saturating_sub(other.inodes);
+        self.bytes.0 = self.bytes.0.wrapping_sub(other.bytes.0);
+        self.inodes = self.inodes.wrapping_sub(other.inodes);
     }
 
     /// Replaces the charge of one file.
     pub fn change_bytes(&mut self, before: ByteLen, after: ByteLen) {
-        self.bytes.0 = self.bytes.0.saturating_sub(before.0).saturating_add(after.0);
+        self.bytes.0 = self.bytes.0.wrapping_sub(before.0).wrapping_add(after.0);
     }
 }
 

@@ -72,12 +72,16 @@ impl Op<'_> {
                 if from.dir != to.dir && victim.is_dir() {
                     require(self.caller, &victim, WRITE)?;
                 }
+                self.change_tree(t, (file, &inode), &from, &to)?;
+                self.change_tree(t, (other, &victim), &to, &from)?;
                 self.take(t, &from, &inode)?;
                 self.take(t, &to, &victim)?;
                 self.put(t, &to, file, &inode)?;
                 self.put(t, &from, other, &victim)?;
             }
             found => {
+                // Before the object at the new name is removed: nothing may be refused afterwards.
+                self.change_tree(t, (file, &inode), &from, &to)?;
                 if let Some((other, victim)) = found {
                     self.replace(t, &inode, &to, other, victim)?;
                 }
@@ -108,13 +112,26 @@ impl Op<'_> {
         self.drop_name(t, other, victim)
     }
 
+    /// Adapts the quotas of trees to a rename, unless it stays in its directory.
+    fn change_tree(
+        &self,
+        t: &mut dyn Transaction,
+        (file, inode): (FileId, &Inode),
+        from: &Walked,
+        to: &Walked,
+    ) -> Outcome<()> {
+        if from.dir == to.dir {
+            return Ok(());
+        }
+        let must_stay = inode.is_dir() || inode.nlink > 1;
+        self.core.change_tree(t, (file, inode), to.dir, (must_stay, self.is_exempt()))
+    }
+
     fn take(&self, t: &mut dyn Transaction, from: &Walked, inode: &Inode) -> Outcome<()> {
         remove_entry(t, from.dir, &from.name, inode.kind(), self.now)
     }
 
     fn put(&self, t: &mut dyn Transaction, to: &Walked, file: FileId, inode: &Inode) -> Outcome<()> {
-        let must_stay = inode.is_dir() || inode.nlink > 1;
-        self.core.change_tree(t, (file, inode), to.dir, (must_stay, self.is_exempt()))?;
         add_entry(t, to.dir, &to.name, DentryRow { file, kind: inode.kind() }, self.now)?;
         change_inode(t, file, |inode| {
             inode.ctime = self.now;

@@ -49,12 +49,12 @@ impl Op<'_> {
             }
         };
         let (data, settings) = (inode.data(file), datafile_settings(&inode));
-        self.reserve_for_len(t, file, &inode, size)?;
+        let charged = self.reserve_for_len(t, file, &inode, size)?;
         let limit = self.write_limit(t, file, &inode)?;
         let Node::Regular { layout, is_size_valid, touched, epoch, recorded, .. } = &mut inode.node else {
             return Err(Errno::EINVAL.into());
         };
-        let urgency = self.core.mark_size_invalid(file, *is_size_valid);
+        let urgency = self.core.mark_size_invalid(file, *is_size_valid).max(charged);
         // Durable before a datafile is truncated: if the old record came back after a crash, it would report the
         // truncation as lost bytes.
         let lowered = recorded.lower(layout, FileOffset(size.0));

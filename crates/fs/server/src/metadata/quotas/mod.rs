@@ -328,7 +328,8 @@ impl Core {
                 ahead = ahead.min(charge_ahead(ByteLen(left.0.saturating_sub(needed.0))).0);
             }
         }
-        let after = ByteLen(end.0.max(bytes.0).saturating_add(ahead));
+        // Not ahead of the present charge: many clients of one file, and repeated requests, would add up.
+        let after = bytes.max(ByteLen(end.0.saturating_add(ahead)));
         put_charge_row(t, file, &row, &FileChargeRow { reserved: after, ..row });
         for (id, _) in accounts {
             self.change_usage(t, id, |usage| usage.change_bytes(bytes, after))?;
@@ -470,11 +471,13 @@ impl Op<'_> {
         file: FileId,
         inode: &Inode,
         len: ByteLen,
-    ) -> Outcome<()> {
-        if !self.is_exempt() {
-            self.core.reserve(t, (file, inode), len, 0)?;
+    ) -> Outcome<Urgency> {
+        if self.is_exempt() {
+            return Ok(Urgency::Lazy);
         }
-        Ok(())
+        let charge = self.core.reserve(t, (file, inode), len, 0)?;
+        // Durable before the bytes, as in `reserve_space`.
+        Ok(if charge.is_some() { Urgency::Durable } else { Urgency::Lazy })
     }
 
     /// Charges an open file for a write that ends at `end`. The new capability ends with the given one, so that it passes

@@ -223,7 +223,8 @@ fn tree(id: &QuotaId) -> Option<FileId> {
 
 fn described(s: &dyn Snapshot, id: QuotaId, account: &QuotaRow) -> Outcome<Quota> {
     let path = match id {
-        QuotaId::Tree(dir) => path_of(s, dir)?,
+        // A removed directory that is still open has no path.
+        QuotaId::Tree(dir) => path_of(s, dir).unwrap_or_default(),
         QuotaId::User(_) => Vec::new(),
     };
     let QuotaRow { limits, usage, is_counted } = *account;
