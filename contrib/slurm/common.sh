@@ -124,9 +124,9 @@ owner_of() {
         [[ $owner_uid =~ ^[0-9]+$ && $owner_gid =~ ^[0-9]+$ && $owner_job =~ ^[0-9]+$ ]]
 }
 
-# Prints the processes that serve the job on this node, one a line.
+# Prints the processes of the job's user that serve the job on this node, one a line.
 servers() {
-    pgrep -f -- "serve --cluster $JOBS/$job/cluster\\.toml( |\$)"
+    pgrep ${uid:+-u "$uid"} -f -- "serve --cluster $JOBS/$job/cluster\\.toml( |\$)"
 }
 
 # Ends the server of the job on this node at once, because its data is not needed any more.
