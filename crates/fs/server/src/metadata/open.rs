@@ -81,7 +81,7 @@ impl Op<'_> {
             return Ok(None);
         }
         let open = self.entry(file, request);
-        let opened = self.opened(file, &inode, request.handle, open, false, false, true);
+        let opened = self.opened(s, file, &inode, request.handle, open, false, false, true)?;
         // Checked afterwards: a replica that is created later meets this open.
         let mut opens = self.core.opens.lock();
         if opens.is_replicated(file) {
@@ -102,10 +102,9 @@ impl Op<'_> {
         }
         let walked = self.find(t, request)?;
         let open = |file| self.entry(file, request);
-        let opened = |file, inode: &Inode, created, truncates, known, (is_replica_used, limit)| {
-            let opened = self.opened(file, inode, request.handle, open(file), created, truncates, known);
-            let cap = opened.cap.map(|cap| self.limited(cap, limit));
-            MetaReply::Opened(Box::new(Opened { is_replica_used, cap, ..opened }))
+        let opened = |s: &dyn Snapshot, file, inode: &Inode, created, truncates, known, is_replica_used| {
+            let opened = self.opened(s, file, inode, request.handle, open(file), created, truncates, known);
+            opened.map(|opened| MetaReply::Opened(Box::new(Opened { is_replica_used, ..opened })))
         };
         let Some((file, mut inode)) = walked.found.clone() else {
             if walked.slash {
@@ -115,8 +114,10 @@ impl Op<'_> {
             self.require_open_share(Some(request.handle))?;
             let is_size_valid = !request.flags.write;
             let (file, inode) = self.make_regular(t, &walked, request.mode, request.layout, is_size_valid)?;
-            let limit = self.limit_of_new(t, file, &inode, request)?;
-            return Ok((opened(file, &inode, true, false, true, (false, limit)), Urgency::Durable));
+            if request.flags.write {
+                self.reserve_for_new(t, file, &inode)?;
+            }
+            return Ok((opened(t, file, &inode, true, false, true, false)?, Urgency::Durable));
         };
         self.require_openable(&inode, request)?;
         self.require_handle(request.handle, Some(file))?;
@@ -127,7 +128,7 @@ impl Op<'_> {
         let charged = if changes { self.core.charged(t, file, &inode)? } else { None };
         let Inode { mode, size, blocks_512, mtime, ctime, mtime_set_at, node, .. } = &mut inode;
         let Node::Regular { is_size_valid, touched, epoch, recorded, .. } = node else {
-            return Ok((opened(file, &inode, false, false, true, (false, None)), Urgency::Lazy));
+            return Ok((opened(t, file, &inode, false, false, true, false)?, Urgency::Lazy));
         };
         let known = *is_size_valid;
         let (mut truncates, mut lowered) = (false, false);
@@ -152,7 +153,6 @@ impl Op<'_> {
             put_inode(t, file, &inode);
             self.core.recharge(t, file, charged, &inode)?;
         }
-        let limit = if changes { self.write_limit(t, file, &inode)? } else { None };
         let marks = request.flags.write || truncates;
         let urgency = match (marks, changes) {
             (true, _) => self.core.mark_size_invalid(file, known),
@@ -162,7 +162,7 @@ impl Op<'_> {
         // Durable before a datafile is truncated: if the old record came back after a crash, it would report the
         // truncation as lost bytes.
         let urgency = if lowered { Urgency::Durable } else { urgency.max(replica.urgency) };
-        Ok((opened(file, &inode, false, truncates, known, (replica.is_used, limit)), urgency))
+        Ok((opened(t, file, &inode, false, truncates, known, replica.is_used)?, urgency))
     }
 
     /// Creates a file without a name in a directory, and opens it.
@@ -179,26 +179,10 @@ impl Op<'_> {
         self.require_handle(request.handle, None)?;
         self.require_open_share(Some(request.handle))?;
         let (file, inode) = self.make_unnamed(t, (dir, dir_inode), request.mode, request.layout)?;
-        let limit = self.limit_of_new(t, file, &inode, request)?;
+        self.reserve_for_new(t, file, &inode)?;
         let open = self.entry(file, request);
-        let opened = self.opened(file, &inode, request.handle, open, true, false, true);
-        let cap = opened.cap.map(|cap| self.limited(cap, limit));
-        Ok((MetaReply::Opened(Box::new(Opened { cap, ..opened })), Urgency::Durable))
-    }
-
-    /// Charges a new file in advance if it is open for writing. Returns the length up to which it may be written.
-    fn limit_of_new(
-        &self,
-        t: &mut dyn Transaction,
-        file: FileId,
-        inode: &Inode,
-        request: &OpenRequest<'_>,
-    ) -> Outcome<Option<WriteLimit>> {
-        if !request.flags.write {
-            return Ok(None);
-        }
-        self.reserve_for_new(t, file, inode)?;
-        self.write_limit(t, file, inode)
+        let opened = self.opened(t, file, &inode, request.handle, open, true, false, true)?;
+        Ok((MetaReply::Opened(Box::new(opened)), Urgency::Durable))
     }
 
     /// Repeats the stored reply of an open, and registers the open again.
@@ -326,6 +310,7 @@ impl Op<'_> {
     #[expect(clippy::too_many_arguments, reason = "what the three ways to an open file know")]
     fn opened(
         &self,
+        s: &dyn Snapshot,
         file: FileId,
         inode: &Inode,
         handle: HandleId,
@@ -333,8 +318,8 @@ impl Op<'_> {
         created: bool,
         must_truncate: bool,
         size_known: bool,
-    ) -> Opened {
-        self.opened_as(OpenOrigin::New, file, inode, handle, open, created, must_truncate, size_known)
+    ) -> Outcome<Opened> {
+        self.opened_as(OpenOrigin::New, s, file, inode, handle, open, created, must_truncate, size_known)
     }
 
     /// Registers the open and makes its reply. It comes last, because earlier steps may fail.
@@ -342,6 +327,7 @@ impl Op<'_> {
     pub(super) fn opened_as(
         &self,
         origin: OpenOrigin,
+        s: &dyn Snapshot,
         file: FileId,
         inode: &Inode,
         handle: HandleId,
@@ -349,7 +335,8 @@ impl Op<'_> {
         created: bool,
         must_truncate: bool,
         size_known: bool,
-    ) -> Opened {
+    ) -> Outcome<Opened> {
+        let limit = if open.changes() { self.write_limit(s, file, inode)? } else { None };
         let regular = matches!(inode.node, Node::Regular { .. });
         // A reclaimed open may have written before a truncation, even its own, that is no longer known.
         let lost =
@@ -381,9 +368,9 @@ impl Op<'_> {
             Node::Regular { layout, recorded, .. } => (Some(layout.clone()), recorded.clone()),
             _ => (None, RecordedLens::NONE),
         };
-        Opened {
+        Ok(Opened {
             attr: self.attr(file, inode),
-            cap: layout.is_some().then(|| self.capability(inode, inode.data(file), &open)),
+            cap: layout.is_some().then(|| self.capability(inode, &open, limit)),
             layout,
             created,
             must_truncate,
@@ -393,7 +380,7 @@ impl Op<'_> {
             epoch: self.core.epoch_of(inode),
             recorded,
             is_replica_used: false,
-        }
+        })
     }
 
     /// Whether I/O delegates of another job may cache pages of an existing file, known or not reported yet after a
@@ -404,8 +391,13 @@ impl Op<'_> {
         has_bytes && is_cached()
     }
 
-    /// Issues a capability for the datafiles `data` of an open file.
-    pub(super) fn capability(&self, inode: &Inode, data: FileId, open: &OpenEntry) -> Capability {
+    /// Issues a capability for the datafiles of an open file, up to the limit of its quotas.
+    pub(super) fn capability(
+        &self,
+        inode: &Inode,
+        open: &OpenEntry,
+        limit: Option<WriteLimit>,
+    ) -> Capability {
         let mut rights = Rights::LENGTH.and(datafile_settings(inode));
         if open.readable {
             rights = rights.and(Rights::READ);
@@ -413,7 +405,7 @@ impl Op<'_> {
         if open.write || open.truncate {
             rights = rights.and(Rights::WRITE);
         }
-        self.grant(data, rights)
+        self.limited(self.grant(inode.data(open.file), rights), limit)
     }
 
     pub(super) fn renew(&self, s: &dyn Snapshot, handle: HandleId) -> Outcome<MetaReply> {
@@ -421,8 +413,7 @@ impl Op<'_> {
         // The data of a replica may be dropped while it is open.
         let inode = named_inode(s, open.file)?;
         let data = inode.data(open.file);
-        let limit = self.write_limit(s, open.file, &inode)?;
-        let cap = self.limited(self.capability(&inode, data, &open), limit);
+        let cap = self.capability(&inode, &open, self.write_limit(s, open.file, &inode)?);
         match inode.node {
             Node::Regular { layout, .. } if data.generation() > 0 => Ok(MetaReply::Relocated { cap, layout }),
             _ => Ok(MetaReply::Capability(cap)),
@@ -481,10 +472,8 @@ impl Op<'_> {
             job: self.job,
             truncations_before: None,
         };
-        let limit = self.write_limit(t, *file, &inode)?;
-        let opened = self.opened_as(origin, *file, &inode, *handle, entry, false, false, known);
-        let cap = opened.cap.map(|cap| self.limited(cap, limit));
-        Ok((MetaReply::Opened(Box::new(Opened { is_replica_used, cap, ..opened })), urgency))
+        let opened = self.opened_as(origin, t, *file, &inode, *handle, entry, false, false, known)?;
+        Ok((MetaReply::Opened(Box::new(Opened { is_replica_used, ..opened })), urgency))
     }
 
     /// Checks that the caller may have `open` again. Returns whether its `O_TRUNC` may still be in progress.

@@ -356,7 +356,7 @@ impl Op<'_> {
         self.core.opens.lock().set_replicated(file, true);
         let entry = copier_entry(&open, data);
         let data_inode = named_inode(t, data)?;
-        let opened = self.open_inode(data, &data_inode, data_handle, entry, true);
+        let opened = self.open_inode(t, data, &data_inode, data_handle, entry, true)?;
         Ok((MetaReply::Opened(Box::new(opened)), Urgency::Durable))
     }
 
@@ -473,7 +473,7 @@ impl Op<'_> {
             (*is_size_valid, *epoch) = (false, epoch.wrapping_add(1));
             put_inode(t, data, &inode);
         }
-        Ok((self.open_inode(data, &inode, handle, entry, known), urgency))
+        Ok((self.open_inode(t, data, &inode, handle, entry, known)?, urgency))
     }
 
     pub(super) fn bypass_replica(&self, t: &mut dyn Transaction, handle: HandleId) -> Outcome<MetaReply> {
@@ -544,7 +544,7 @@ impl Op<'_> {
         if kind == FenceKind::AllUntilReleased {
             let fence = |data| self.core.data_fence(data, self.now);
             let fence_s = self.core.moves.hold(data, self.session, self.now, fence);
-            let rights = self.capability(&inode, data, &open).rights.and(Rights::MOVE);
+            let rights = self.capability(&inode, &open, None).rights.and(Rights::MOVE);
             let cap = self.limited(self.grant_until(data, rights, fence_s), limit);
             return Ok(MetaReply::LockedFenced { cap, fence_s });
         }
@@ -559,11 +559,10 @@ impl Op<'_> {
             }
             fence_s
         };
-        let mut cap = self.capability(&inode, data, &open);
+        let mut cap = self.capability(&inode, &open, limit);
         if kind == FenceKind::All {
-            cap = self.grant(data, cap.rights.and(Rights::MOVE));
+            cap = self.limited(self.grant(data, cap.rights.and(Rights::MOVE)), limit);
         }
-        let cap = self.limited(cap, limit);
         if cap.expires_s < fence_s {
             return Err(Fault::new(Errno::EAGAIN, "the file is about to get its new layout"));
         }
@@ -676,12 +675,13 @@ impl Op<'_> {
     /// Registers an open of an existing inode, and returns what the client needs.
     fn open_inode(
         &self,
+        s: &dyn Snapshot,
         file: FileId,
         inode: &Inode,
         handle: HandleId,
         open: OpenEntry,
         known: bool,
-    ) -> Opened {
-        self.opened_as(OpenOrigin::New, file, inode, handle, open, false, false, known)
+    ) -> Outcome<Opened> {
+        self.opened_as(OpenOrigin::New, s, file, inode, handle, open, false, false, known)
     }
 }

@@ -100,7 +100,7 @@ impl<E: Env> Service<E> {
                     if fence_s == 0 {
                         return Ok(MetaReply::Locked);
                     }
-                    let cap = op.limited(op.capability(&inode, data, &open), limit);
+                    let cap = op.capability(&inode, &open, limit);
                     return Ok(MetaReply::LockedFenced { cap, fence_s });
                 }
                 LockAnswer::Granted => return Ok(MetaReply::Locked),

@@ -157,8 +157,12 @@ impl Core {
         if self.quotas.lock().trees == 0 {
             return Ok(None);
         }
-        let tree = charge_row(s, dir)?.tree;
-        Ok(tree.filter(|tree| self.quotas.lock().accounts.contains_key(&QuotaId::Tree(*tree))))
+        Ok(self.counted_tree(&charge_row(s, dir)?))
+    }
+
+    /// Tree in which a file counts; `None` if its account has ended.
+    fn counted_tree(&self, row: &FileChargeRow) -> Option<FileId> {
+        row.tree.filter(|tree| self.quotas.lock().accounts.contains_key(&QuotaId::Tree(*tree)))
     }
 
     /// Whether the user's quota replaces the limit of inodes in the cluster file.
@@ -383,9 +387,8 @@ impl Core {
         }
         let row = charge_row(t, file)?;
         // The root of a tree is moved with its tree, which no other tree may contain.
-        let from = if row.tree == Some(file) { None } else { row.tree };
-        let known = |tree: &FileId| self.quotas.lock().accounts.contains_key(&QuotaId::Tree(*tree));
-        let (from, to) = (from.filter(known), self.tree_of(t, to)?);
+        let from = self.counted_tree(&row).filter(|tree| *tree != file);
+        let to = self.tree_of(t, to)?;
         if from == to {
             return Ok(());
         }

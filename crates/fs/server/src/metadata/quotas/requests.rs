@@ -111,10 +111,7 @@ impl Op<'_> {
                 directories.push(entry.file);
             }
             let row = charge_row(t, entry.file)?;
-            if row
-                .tree
-                .is_some_and(|tree| self.core.quotas.lock().accounts.contains_key(&QuotaId::Tree(tree)))
-            {
+            if self.core.counted_tree(&row).is_some() {
                 continue;
             }
             let inode = known_inode(t, entry.file)?;
