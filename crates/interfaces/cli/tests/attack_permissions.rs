@@ -5,8 +5,10 @@
 
 mod common;
 
-use common::{WEFT, mounts, needs, shown, succeeded};
+use common::shared_cluster::SharedCluster;
+use common::{mounts, needs, shown, succeeded};
 use std::io::Read;
+use std::ops::Deref;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -16,64 +18,21 @@ const ADA: u32 = 4711;
 const BOB: u32 = 4712;
 
 /// A server on a Unix socket that the users of this host share.
-struct Shared {
-    dir: tempfile::TempDir,
-    serve: Option<Child>,
+struct Shared(SharedCluster);
+
+impl Deref for Shared {
+    type Target = SharedCluster;
+    fn deref(&self) -> &SharedCluster {
+        &self.0
+    }
 }
 
-/// Starts the server. Returns `None` unless this test runs as root, because only root can act for several users.
+/// Starts the server; `None` without root.
 fn shared() -> Option<Shared> {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root can act for several users; run this test as root");
-        return None;
-    }
-    common::built();
-    let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
-    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("mode");
-    let at = dir.path().display();
-    let text = format!(
-        "[cluster]\nname = \"shared\"\nkey_file = \"{at}/key\"\n[[server]]\nname = \"s0\"\n\
-         address = \"unix:{at}/s0.sock\"\n[server.metadata]\npath = \"{at}/metadata\"\n\
-         [[server.target]]\nid = 0\nclass = \"hdd\"\npath = \"{at}/target\"\n"
-    );
-    std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
-    succeeded(common::undisturbed().args(["key", "make"]).arg(dir.path().join("key")));
-    let mut shared = Shared { dir, serve: None };
-    shared.start();
-    succeeded(&mut shared.weft(0, ["mkdir", "-m", "1777", "/weft/all"]));
-    Some(shared)
+    SharedCluster::new(&[&[""]]).map(Shared)
 }
 
 impl Shared {
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn weft<'a>(&self, uid: u32, args: impl IntoIterator<Item = &'a str>) -> Command {
-        let mut command = common::isolated("setpriv");
-        let uid = uid.to_string();
-        command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", WEFT, "--cluster"]);
-        command.arg(self.path("cluster.toml")).args(args).env("HOME", "/nonexistent").stdin(Stdio::null());
-        command
-    }
-
-    fn start(&mut self) {
-        let mut serve = self.weft(0, ["serve", "--format", "--announce", "s0"]);
-        let mut serve = serve.stdout(Stdio::piped()).spawn().expect("weft starts");
-        let mut ready = [0; 5];
-        serve.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("ready");
-        assert!(ready.starts_with(b"ready"));
-        self.serve = Some(serve);
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut serve) = self.serve.take() {
-            serve.kill().expect("our own child");
-            serve.wait().expect("our own child");
-        }
-    }
-
     /// Creates a local directory that a user owns.
     fn local(&self, name: &str, uid: u32) -> PathBuf {
         let path = self.path(name);
@@ -96,20 +55,14 @@ impl Shared {
         };
         wait(&mut child, &|| sync.join("ready").exists());
         if sync.join("ready").exists() {
-            self.kill();
-            self.start();
+            self.0.kill();
+            self.0.start();
             std::fs::write(sync.join("go"), "").expect("written");
         }
         wait(&mut child, &|| false);
         let output = child.output();
         assert!(output.status.success(), "{}", shown(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 

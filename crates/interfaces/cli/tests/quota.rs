@@ -2,92 +2,34 @@
 
 mod common;
 
-use common::{WEFT, mounts, shown, succeeded};
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use common::shared_cluster::SharedCluster;
+use common::{mounts, shown, succeeded};
+use std::ops::Deref;
+use std::process::Command;
 use std::time::Duration;
 
 const ADA: u32 = 4001;
 const BOB: u32 = 4002;
 
-/// A cluster of two servers of root, which other users reach through Unix sockets.
-struct Shared {
-    dir: tempfile::TempDir,
-    serve: Option<Child>,
+/// A cluster of two servers that the users of this host share.
+struct Shared(SharedCluster);
+
+impl Deref for Shared {
+    type Target = SharedCluster;
+    fn deref(&self) -> &SharedCluster {
+        &self.0
+    }
 }
 
 impl Shared {
     /// Starts the cluster; `None` without root.
     fn new() -> Option<Self> {
-        // SAFETY: geteuid cannot fail.
-        if unsafe { libc::geteuid() } != 0 {
-            println!("SKIPPED: only root can act for several users");
-            return None;
-        }
-        common::built();
-        common::needs("setpriv");
-        let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("mode");
-        let at = dir.path().display();
-        let server = |n: u32, metadata: &str| {
-            format!(
-                "[[server]]\nname = \"s{n}\"\naddress = \"unix:{at}/s{n}.sock\"\n{metadata}[[server.target]]\nid = {n}\n\
-                 class = \"hdd\"\npath = \"{at}/target{n}\"\n"
-            )
-        };
-        let metadata = format!("[server.metadata]\npath = \"{at}/metadata\"\n");
-        let text = format!(
-            "[cluster]\nname = \"shared\"\nkey_file = \"{at}/key\"\n[layout]\nstripe_size = \"64 KiB\"\n{}{}",
-            server(0, &metadata),
-            server(1, "")
-        );
-        std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
-        succeeded(common::undisturbed().args(["key", "make"]).arg(dir.path().join("key")));
-        let mut shared = Self { dir, serve: None };
-        shared.start();
-        succeeded(&mut shared.weft(0, ["mkdir", "-m", "1777", "/weft/all"]));
-        Some(shared)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn as_user(&self, uid: u32) -> Command {
-        let mut command = common::isolated("setpriv");
-        let uid = uid.to_string();
-        command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups"]);
-        command.env("HOME", "/nonexistent").stdin(Stdio::null());
-        command
-    }
-
-    fn weft<'a>(&self, uid: u32, args: impl IntoIterator<Item = &'a str>) -> Command {
-        let mut command = self.as_user(uid);
-        command.args([WEFT, "--cluster"]).arg(self.path("cluster.toml")).args(args);
-        command
+        SharedCluster::new(&[&[""], &[""]]).map(Self)
     }
 
     /// Runs a shell script of a user under `weft run`.
     fn script(&self, uid: u32, script: &str) -> Command {
         self.weft(uid, ["run", "--", "sh", "-c", script])
-    }
-
-    fn start(&mut self) {
-        let mut serve = self.weft(0, ["serve", "--format", "--announce"]);
-        let mut serve = serve.stdout(Stdio::piped()).spawn().expect("weft starts");
-        let mut ready = [0; 5];
-        serve.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("ready");
-        assert!(ready.starts_with(b"ready"));
-        self.serve = Some(serve);
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut serve) = self.serve.take() {
-            serve.kill().expect("our own child");
-            serve.wait().expect("our own child");
-        }
     }
 
     /// Fails with this exit code; returns what the command said.
@@ -112,12 +54,6 @@ impl Shared {
             let quota = self.quota(args);
             (quota["bytes"] == bytes && quota["inodes"] == inodes).then_some(())
         });
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -159,8 +95,8 @@ fn a_user_is_limited_and_others_are_not() {
     let said = shared.fails(shared.script(ADA, ": > /weft/all/d/g"), 2);
     assert!(said.contains("quota"), "{said}");
     // The account survives a crash, and no check finds a difference.
-    shared.kill();
-    shared.start();
+    shared.0.kill();
+    shared.0.start();
     assert_eq!(shared.quota(&["--user", "4001"])["inodes"], 4);
     succeeded(&mut shared.weft(0, ["fsck"]));
     succeeded(

@@ -4,14 +4,15 @@
 mod common;
 
 use common::servers::Servers;
-use common::{Embedded, WEFT, needs, shown, succeeded, until};
+use common::shared_cluster::SharedCluster;
+use common::{Embedded, needs, shown, succeeded, until};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::ops::Deref;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,63 +22,23 @@ const BOB: u32 = 4712;
 const MIB: u64 = 1 << 20;
 
 /// A server on a Unix socket that the users of this host share. All requests go by messages.
-struct Shared {
-    dir: tempfile::TempDir,
-    serve: Child,
-}
+struct Shared(SharedCluster);
 
-/// Starts the server. Returns `None` unless this test runs as root, because only root can act for several users.
-fn shared() -> Option<Shared> {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root can act for several users; run this test as root");
-        return None;
+impl Deref for Shared {
+    type Target = SharedCluster;
+    fn deref(&self) -> &SharedCluster {
+        &self.0
     }
-    needs("python3");
-    needs("setpriv");
-    common::built();
-    let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");
-    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("mode");
-    let at = dir.path().display();
-    let targets: String = (0..2)
-        .map(|id| {
-            format!(
-                "[[server.target]]\nid = {id}\nclass = \"hdd\"\npath = \"{at}/target{id}\"\nleases = false\n"
-            )
-        })
-        .collect();
-    let text = format!(
-        "[cluster]\nname = \"shared\"\nkey_file = \"{at}/key\"\n[[server]]\nname = \"s0\"\n\
-         address = \"unix:{at}/s0.sock\"\n[server.metadata]\npath = \"{at}/metadata\"\n{targets}"
-    );
-    std::fs::write(dir.path().join("cluster.toml"), text).expect("written");
-    succeeded(common::undisturbed().args(["key", "make"]).arg(dir.path().join("key")));
-    let mut serve = as_user(&dir.path().join("cluster.toml"), 0, ["serve", "--format", "--announce", "s0"]);
-    let mut serve = serve.stdout(Stdio::piped()).spawn().expect("weft starts");
-    let mut ready = [0; 5];
-    serve.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("ready");
-    let shared = Shared { dir, serve };
-    succeeded(&mut shared.weft(0, ["mkdir", "-m", "1777", "/weft/all"]));
-    Some(shared)
 }
 
-fn as_user<'a>(cluster: &std::path::Path, uid: u32, args: impl IntoIterator<Item = &'a str>) -> Command {
-    let mut command = common::isolated("setpriv");
-    let uid = uid.to_string();
-    command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", WEFT, "--cluster"]);
-    command.arg(cluster).args(args).env("HOME", "/nonexistent").stdin(Stdio::null());
-    command
+/// Starts the server; `None` without root.
+fn shared() -> Option<Shared> {
+    let cluster = SharedCluster::new(&[&["leases = false"; 2]])?;
+    needs("python3");
+    Some(Shared(cluster))
 }
 
 impl Shared {
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn weft<'a>(&self, uid: u32, args: impl IntoIterator<Item = &'a str>) -> Command {
-        as_user(&self.path("cluster.toml"), uid, args)
-    }
-
     /// Returns one object of `weft top` as a user sees it.
     fn top(&self, uid: u32, interval: &str) -> Value {
         let text = succeeded(&mut self.weft(uid, ["top", "--once", "--json", "--interval", interval]));
@@ -109,13 +70,6 @@ while time.monotonic() - begin < 120:
         let mut begun = [0; 5];
         child.stdout.as_mut().expect("a pipe").read_exact(&mut begun).expect("begun");
         Paced(child)
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let _ = self.serve.kill();
-        let _ = self.serve.wait();
     }
 }
 

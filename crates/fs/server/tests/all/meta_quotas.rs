@@ -282,6 +282,66 @@ fn trees_count_what_is_in_them_and_keep_it() {
 }
 
 #[test]
+fn a_refused_rename_over_the_root_of_a_tree_leaves_its_account() {
+    with_simulated_service(7, |_, service, _| async move {
+        let mut root = Peer::new(&service, 1, user(0));
+        let mut bob = Peer::new(&service, 2, user(BOB));
+        open_root(&mut root).await;
+        for dir in ["t", "x", "same"] {
+            bob.mkdir(dir).await.expect("created");
+        }
+        for tree in ["t", "x"] {
+            root.set_quota(of_tree(tree), limits(1000, 3)).await.expect("set");
+        }
+        bob.mkdir("x/d").await.expect("fits");
+        assert_eq!(bob.rename("x/d", "t").await, Err(Errno::EXDEV));
+        assert_eq!(root.usage(of_tree("t")).await, (0, 1));
+        assert_eq!(bob.write("t/f", CREATE, 1001).await, Err(Errno::EDQUOT));
+        // A name in the same directory is no other tree, whatever the directory counts in.
+        attr(bob.change(MetaRequest::Link { from: at("t/f"), to: at("t/g") }).await)
+            .expect("within the tree");
+        bob.rename("t/g", "t/h").await.expect("within the directory");
+        assert_eq!(root.problems().await, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn no_tree_is_inside_another_even_while_that_is_being_counted() {
+    with_simulated_service(8, |_, service, _| async move {
+        let mut root = Peer::new(&service, 1, user(0));
+        open_root(&mut root).await;
+        for dir in ["p", "p/q", "p/q/r"] {
+            root.mkdir(dir).await.expect("created");
+        }
+        let set = root.set_quota(of_tree("p"), bytes(1000)).await.expect("set");
+        assert!(!set.is_counted);
+        for inner in ["p/q", "p/q/r"] {
+            assert_eq!(root.set_quota(of_tree(inner), bytes(1)).await.err(), Some(Errno::EINVAL), "{inner}");
+        }
+    });
+}
+
+#[test]
+fn a_file_that_leaves_all_accounts_has_no_charge_when_it_returns() {
+    with_simulated_service(9, |_, service, _| async move {
+        let mut root = Peer::new(&service, 1, user(0));
+        let mut bob = Peer::new(&service, 2, user(BOB));
+        open_root(&mut root).await;
+        bob.mkdir("t").await.expect("created");
+        root.set_quota(of_tree("t"), bytes(1 << 20)).await.expect("set");
+        let (handle, opened) = bob.begin("t/f", CREATE).await.expect("created");
+        bob.grow(handle, &opened.cap.expect("a file"), 100_000).await.expect("fits");
+        bob.rename("t/f", "f").await.expect("moves out");
+        assert_eq!(root.usage(of_tree("t")).await, (0, 1));
+        bob.close(handle, wrote(7)).await.expect("open");
+        let set = root.set_quota(of_user(BOB), bytes(1 << 20)).await.expect("set");
+        assert_eq!(set.usage, QuotaUsage { bytes: ByteLen(7), inodes: 2 });
+        bob.unlink("f").await.expect("removed");
+        assert_eq!(root.problems().await, Vec::<String>::new());
+    });
+}
+
+#[test]
 fn only_administrators_set_quotas_and_see_those_of_others() {
     with_simulated_service(5, |_, service, _| async move {
         let mut root = Peer::new(&service, 1, user(0));

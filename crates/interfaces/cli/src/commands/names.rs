@@ -32,6 +32,11 @@ impl Names {
     }
 }
 
+/// Replaces characters with which a name could change the terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// Formats a mode such as `drwxr-sr-t`.
 pub fn mode(kind: FileType, mode: u32) -> String {
     let mut out = String::from(match kind {

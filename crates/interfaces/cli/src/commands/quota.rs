@@ -2,7 +2,7 @@
 
 use super::bytes;
 use super::key::user_id;
-use super::names::Names;
+use super::names::{Names, printable};
 use super::session::{Weft, why};
 use super::trace::bar;
 use crate::failure::Failure;
@@ -198,7 +198,7 @@ fn table(weft: &Weft, quotas: &[Quota], exact: bool) -> String {
     for Quota { id, path, limits, usage, is_counted } in quotas {
         let name = match id {
             QuotaId::User(uid) => format!("user {}", names.user(*uid)),
-            QuotaId::Tree(_) => weft.shown(&bytes::text(path)),
+            QuotaId::Tree(_) => printable(&weft.shown(&bytes::text(path))),
         };
         if !is_counted {
             uncounted += &format!(

@@ -5,6 +5,7 @@ pub mod isolate;
 pub mod load;
 pub mod mounts;
 pub mod servers;
+pub mod shared_cluster;
 
 use std::ffi::OsStr;
 use std::ops::Deref;

@@ -22,7 +22,7 @@ use super::fault::{Fault, Outcome};
 use super::op::{Core, Op};
 use super::open::Urgency;
 use super::owners;
-use super::tables::{file_of_key, named_inode, path_of, put_row, row};
+use super::tables::{file_of_key, known_inode, named_inode, path_of, put_row, row};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use weft_core::quota::{CHARGE_AHEAD_MAX, charge_ahead};
@@ -244,8 +244,12 @@ impl Core {
         file: FileId,
         inode: &Inode,
     ) -> Outcome<()> {
-        let Some(charged) = self.charged(t, file, inode)? else { return Ok(()) };
-        put_charge_row(t, file, &charged.row, &FileChargeRow::default());
+        if self.quotas.lock().accounts.is_empty() {
+            return Ok(());
+        }
+        let charged = self.charged(t, file, inode)?.unwrap_or_default();
+        let row = charge_row(t, file)?;
+        put_charge_row(t, file, &row, &FileChargeRow::default());
         let gone = QuotaUsage { bytes: charged.bytes, inodes: 1 };
         for (id, _) in charged.accounts {
             if id == QuotaId::Tree(file) {
@@ -267,11 +271,38 @@ impl Core {
         for file in orphans {
             let row = charge_row(t, file)?;
             if row.tree == Some(tree) {
-                put_charge_row(t, file, &row, &FileChargeRow { tree: None, ..row });
+                let inode = known_inode(t, file)?;
+                self.put_tree(t, (file, &inode), &row, None)?;
             }
         }
         t.delete(Table::Quotas, &quota_key(QuotaId::Tree(tree)));
         self.quotas.lock().forget(QuotaId::Tree(tree));
+        Ok(())
+    }
+
+    /// Gives a file another tree.
+    fn put_tree(
+        &self,
+        t: &mut dyn Transaction,
+        (file, inode): (FileId, &Inode),
+        before: &FileChargeRow,
+        tree: Option<FileId>,
+    ) -> Outcome<()> {
+        let now = FileChargeRow { tree, ..*before };
+        put_charge_row(t, file, before, &now);
+        self.end_charge_if_uncounted(t, (file, inode), &now)
+    }
+
+    /// Ends the charge of a file that counts in no account any more, so that nobody keeps it up to date.
+    fn end_charge_if_uncounted(
+        &self,
+        t: &mut dyn Transaction,
+        (file, inode): (FileId, &Inode),
+        row: &FileChargeRow,
+    ) -> Outcome<()> {
+        if self.charged(t, file, inode)?.is_none() {
+            put_charge_row(t, file, row, &FileChargeRow { reserved: ByteLen(0), ..*row });
+        }
         Ok(())
     }
 
@@ -349,25 +380,19 @@ impl Core {
         (file, inode): (FileId, &Inode),
         uid: u32,
     ) -> Outcome<()> {
-        let before = self.charged(t, file, inode)?;
-        let after = self.charged(t, file, &Inode { uid, ..inode.clone() })?;
-        let row = charge_row_of(&before, &after);
+        if self.quotas.lock().accounts.is_empty() {
+            return Ok(());
+        }
+        let row = charge_row(t, file)?;
         let part = QuotaUsage { bytes: charge_of(inode, &row), inodes: 1 };
-        let has = |charged: &Option<Charged>, uid| {
-            let id = QuotaId::User(uid);
-            charged.as_ref().is_some_and(|charged| charged.accounts.iter().any(|(has, _)| *has == id))
-        };
-        if has(&before, inode.uid) {
+        let has = |uid| self.quotas.lock().accounts.contains_key(&QuotaId::User(uid));
+        if has(inode.uid) {
             self.change_usage(t, QuotaId::User(inode.uid), |usage| usage.subtract(part))?;
         }
-        if has(&after, uid) {
+        if has(uid) {
             self.change_usage(t, QuotaId::User(uid), |usage| usage.add(part))?;
         }
-        if after.is_none() {
-            // Nobody keeps this row up to date any more.
-            put_charge_row(t, file, &row, &FileChargeRow { reserved: ByteLen(0), ..row });
-        }
-        Ok(())
+        self.end_charge_if_uncounted(t, (file, &Inode { uid, ..inode.clone() }), &row)
     }
 
     /// Adapts the accounts to a new name in the directory `to`. An inode that has or keeps other names must stay in its
@@ -409,14 +434,8 @@ impl Core {
         if let Some(from) = from {
             self.change_usage(t, QuotaId::Tree(from), |usage| usage.subtract(part))?;
         }
-        put_charge_row(t, file, &row, &FileChargeRow { tree: to, ..row });
-        Ok(())
+        self.put_tree(t, (file, inode), &row, to)
     }
-}
-
-/// Row of a file that has the same one in both states, if it counts at all.
-fn charge_row_of(before: &Option<Charged>, after: &Option<Charged>) -> FileChargeRow {
-    before.as_ref().or(after.as_ref()).map(|charged| charged.row).unwrap_or_default()
 }
 
 impl Op<'_> {

@@ -76,12 +76,9 @@ impl Op<'_> {
             let detail = format!("{name} has a quota already, and trees with quotas do not overlap");
             Fault::new(Errno::EINVAL, detail)
         };
-        if let Some(above) = self.core.tree_of(t, dir)? {
-            return Err(nested(above));
-        }
         let trees: Vec<FileId> = self.core.quotas.lock().accounts.keys().filter_map(tree).collect();
         for other in trees {
-            if rename::is_within(t, other, dir)? {
+            if rename::is_within(t, other, dir)? || rename::is_within(t, dir, other)? {
                 return Err(nested(other));
             }
         }

@@ -2,7 +2,7 @@
 
 use super::rates::{Flow, Measured, Rates};
 use crate::commands::bytes;
-use crate::commands::names::Names;
+use crate::commands::names::{Names, printable};
 use clap::ValueEnum;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::units::human_bytes;
@@ -118,11 +118,6 @@ impl Labels {
             None => format!("inode {:#x}", file.0),
         }
     }
-}
-
-/// Replaces characters with which a name could change the terminal.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Rate of bytes.
@@ -260,6 +255,8 @@ const IO: Column = number("IO/s", 2);
 const META: Column = number("META/s", 4);
 const LATENCY: Column = number("LATENCY", 3);
 const LEASES: Column = number("LEASES", 6);
+/// Columns of [`flow_cells`].
+const FLOW: [Column; 6] = [READ, WRITE, IO, META, LATENCY, LEASES];
 
 fn flow_cells(measured: &Measured) -> [String; 6] {
     let flow = &measured.flow;
@@ -274,18 +271,9 @@ fn flow_cells(measured: &Measured) -> [String; 6] {
 }
 
 fn clients(rates: &Rates, labels: &mut Labels) -> (Vec<Column>, Vec<Draft>) {
-    let columns = vec![
-        word("PROGRAM", 0),
-        number("PID", 5),
-        word("USER", 2),
-        READ,
-        WRITE,
-        IO,
-        META,
-        LATENCY,
-        LEASES,
-        word("HOST", 7),
-    ];
+    let mut columns = vec![word("PROGRAM", 0), number("PID", 5), word("USER", 2)];
+    columns.extend(FLOW);
+    columns.push(word("HOST", 7));
     let draft_of = |((client, uid), row): (&(u64, u32), &super::rates::Client)| {
         let process = &row.process;
         let program = match process.program.is_empty() {
@@ -303,17 +291,8 @@ fn clients(rates: &Rates, labels: &mut Labels) -> (Vec<Column>, Vec<Draft>) {
 }
 
 fn users(rates: &Rates, labels: &mut Labels) -> (Vec<Column>, Vec<Draft>) {
-    let columns = vec![
-        word("USER", 0),
-        number("CLIENTS", 5),
-        number("FILES", 5),
-        READ,
-        WRITE,
-        IO,
-        META,
-        LATENCY,
-        LEASES,
-    ];
+    let mut columns = vec![word("USER", 0), number("CLIENTS", 5), number("FILES", 5)];
+    columns.extend(FLOW);
     let draft_of = |(uid, row): (&u32, &Measured)| {
         let clients = rates.clients.iter().filter(|((_, of), client)| of == uid && client.connections > 0);
         let is_busy = |measured: &Measured| measured.flow.requests() > 0.0 || measured.leases > 0;
@@ -327,7 +306,8 @@ fn users(rates: &Rates, labels: &mut Labels) -> (Vec<Column>, Vec<Draft>) {
 }
 
 fn files(rates: &Rates, labels: &mut Labels) -> (Vec<Column>, Vec<Draft>) {
-    let columns = vec![READ, WRITE, IO, META, LATENCY, LEASES, word("USER", 2), word("PATH", 0)];
+    let mut columns = FLOW.to_vec();
+    columns.extend([word("USER", 2), word("PATH", 0)]);
     let draft_of = |(file, (row, users)): (FileId, (Measured, BTreeSet<u32>))| {
         let user = match users.len() {
             1 => users.first().map(|uid| labels.users.user(*uid).to_owned()).unwrap_or_default(),
