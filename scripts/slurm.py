@@ -22,6 +22,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT_S = 90
+# Longer than a disk could be read in TIMEOUT_S. The file is sparse.
+HUGE_BYTES = 1 << 40
 USERS = {"ada": 5001, "bob": 5002}
 NODES = ("n1", "n2")
 SCRATCH = "/scratch"
@@ -59,6 +61,24 @@ Prolog={lib}/prolog
 Epilog={lib}/epilog
 NodeName=n[1-2] CPUs=8 Feature=weft,other
 PartitionName=all Nodes=n[1-2] Default=YES MaxTime=10 State=UP
+"""
+
+# Mounts a FUSE file system, takes every request, answers the first one (FUSE_INIT) only, and ends with its input.
+# Arguments: mount point, user. Prints a line when it is mounted, and one for each request that waits.
+HUNG_MOUNT = """
+import ctypes, os, select, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+fuse = os.open("/dev/fuse", os.O_RDWR)
+options = f"fd={fuse},rootmode=40000,user_id={sys.argv[2]},group_id={sys.argv[2]},allow_other"
+if libc.mount(b"hung", sys.argv[1].encode(), b"fuse", 0, options.encode()) != 0:
+    sys.exit(os.strerror(ctypes.get_errno()))
+_, _, unique = struct.unpack_from("IIQ", os.read(fuse, 1 << 20))
+init = struct.pack("IIIIHHI40x", 7, 31, 0, 0, 0, 0, 4096)
+os.write(fuse, struct.pack("IiQ", 16 + len(init), 0, unique) + init)
+print("mounted", flush=True)
+while sys.stdin not in select.select([fuse, sys.stdin], [], [])[0]:
+    os.read(fuse, 1 << 20)
+    print("waits", flush=True)
 """
 
 
@@ -149,12 +169,27 @@ class Host:
     def servers(self):
         return self.run("pgrep", "-f", "weft serve", check=False).split()
 
+    @contextlib.contextmanager
+    def holds(self, line, *words, user=None):
+        """Runs a program, which ends with its input, on this host. Begins when it has printed the line."""
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen(self.command(*words, user=user), **options) as program:
+            found = program.stdout.readline()
+            assert found == f"{line}\n", found + program.stdout.read()
+            yield program
+
+    def mounts(self):
+        """Returns where something of a job is mounted."""
+        lines = pathlib.Path(f"/proc/{self.pid}/mountinfo").read_text().splitlines()
+        return [line.split()[4] for line in lines if "/weft-job-" in line.split()[4] or "/.weft-ended-" in line.split()[4]]
+
     def remains(self):
         """Returns what jobs have left on this host."""
         found = [f"process {pid}" for pid in self.servers()]
         jobs = pathlib.Path(f"/proc/{self.pid}/root/run/weft-jobs")
         found += [str(path) for path in jobs.glob("[!.]*")]
         found += [str(path) for path in (self.dir / "scratch").iterdir()]
+        found += [f"mount {at}" for at in self.mounts()]
         return [f"{self.name}: {what}" for what in found]
 
 
@@ -270,6 +305,15 @@ class Site:
         options = options or ("-C", "weft", "-N2", "-n2", "--ntasks-per-node=1")
         command = ["sbatch", "--parsable", "-o", "out-%j", *options]
         return int(self.ctl.run(*command, user=user, input=f"#!/bin/bash\n{script}\n"))
+
+    def script(self, name, job, node, user="ada"):
+        """Returns the command of a prolog or an epilog on a node of a job on both nodes."""
+        names = {"SLURM_JOB_ID": job, "SLURM_JOB_UID": USERS[user], "SLURM_JOB_NODELIST": "n[1-2]", "SLURMD_NODENAME": node.name}
+        return ["env", *(f"{name}={value}" for name, value in names.items()), self.lib / name]
+
+    def functions(self, node, text):
+        """Runs a script with the functions of prolog and epilog on a node, and returns its output."""
+        return node.run("bash", "-c", f". {self.lib}/common.sh\n{text}")
 
     def state(self, job):
         text = self.ctl.run("scontrol", "-o", "show", "job", job)
@@ -463,8 +507,7 @@ def a_prolog_may_run_again(site):
         srun weft run -- md5sum /weft/0 /weft/1
     """)
     site.when_job_says("ada", job, "started")
-    names = {"SLURM_JOB_ID": job, "SLURM_JOB_UID": USERS["ada"], "SLURM_JOB_NODELIST": "n[1-2]", "SLURMD_NODENAME": "n2"}
-    prolog = ["env", *(f"{name}={value}" for name, value in names.items()), site.lib / "prolog"]
+    prolog = site.script("prolog", job, node)
     before = node.servers()
     node.run(*prolog)
     assert len(before) == 1 and node.servers() == before
@@ -478,7 +521,7 @@ def a_prolog_may_run_again(site):
     assert site.output("ada", job).count(digest) == 4, site.output("ada", job)
     site.nothing_is_left()
     # A second epilog changes nothing either.
-    node.run("env", *(f"{name}={value}" for name, value in names.items()), site.lib / "epilog")
+    node.run(*site.script("epilog", job, node))
     return f"job {job}"
 
 
@@ -541,11 +584,159 @@ def a_wrong_setting_is_reported(site):
     return f"jobs {job} and {drained}"
 
 
+def a_server_log_that_blocks_is_not_read(site):
+    """The prolog reports a server that does not start, though its user made the log a FIFO, endless or huge."""
+    node = site.nodes[1]
+    job = site.submit("ada", "echo started; sleep 300")
+    site.when_job_says("ada", job, "started")
+    data = f"/mnt/scratch/weft-job-{job}/data"
+    log, jobs = f"{data}/run/server.log", f"/run/weft-jobs/{job}"
+    node.run("cp", f"{jobs}/cluster.toml", f"{jobs}/kept")
+    node.run("kill", "-KILL", *node.servers())
+    until("the server has ended", lambda: not node.servers())
+    node.run("mv", f"{data}/cluster.key", f"{data}/other.key", user="ada")
+
+    def reason():
+        node.run("cp", f"{jobs}/kept", f"{jobs}/cluster.toml")
+        node.run(*site.script("prolog", job, node))
+        return node.run("cat", f"{jobs}/failed")
+
+    node.run("sh", "-c", f"rm {log}; mkfifo {log}", user="ada")
+    with node.holds("open", "sh", "-c", f"exec 3<>{log}; echo open; cat", user="ada"):
+        found = reason()
+    assert f"the server ended at its start: {log} is not a regular file" in found, found
+    for target in ("/dev/zero", f"{site.at}/home/ada/out-{job}"):
+        node.run("ln", "-sf", target, log, user="ada")
+        found = reason()
+        assert f"the server ended at its start: {log} is not a regular file" in found, found
+    node.run("sh", "-c", f"rm {log}; truncate -s {HUGE_BYTES} {log}", user="ada")
+    found = reason()
+    assert "cluster.key" in found and len(found) < 1000, found
+    site.ctl.run("scancel", job)
+    site.ended(job, "CANCELLED")
+    site.nothing_is_left()
+    return f"job {job}"
+
+
+def an_epilog_waits_for_the_lock(site):
+    """An epilog changes nothing while another process holds the lock of the node."""
+    node = site.nodes[1]
+    job = site.submit("ada", "echo started; sleep 300")
+    site.when_job_says("ada", job, "started")
+    before = node.servers()
+    with node.holds("locked", "flock", "/run/weft-jobs/.lock", "sh", "-c", "echo locked; cat"):
+        epilog = site.daemon(node.dir / "epilog.out", node.command(*site.script("epilog", job, node)))
+        until("the epilog waits", lambda: node.run("pgrep", "-fx", "flock -w [0-9]+ 9", check=False))
+        node.run("test", "-e", f"/run/weft-jobs/{job}/cluster.toml")
+        assert len(before) == 1 and node.servers() == before, node.servers()
+    assert epilog.wait(TIMEOUT_S) == 0, (node.dir / "epilog.out").read_text()
+    assert not node.remains(), node.remains()
+    site.ctl.run("scancel", job)
+    site.ended(job, "CANCELLED")
+    site.nothing_is_left()
+    return f"job {job}"
+
+
+def programs_keep_no_lock(site):
+    """Programs of the user and programs with a time limit do not have the lock's descriptor while root holds the lock."""
+    node = site.nodes[0]
+    uid = USERS["ada"]
+    found = site.functions(node, f"""
+        lock_jobs
+        readlink /proc/$$/fd/9
+        as_user {uid} {uid} sh -c 'echo "user $(id -u)"; ls -l /proc/$$/fd'
+        within 20 sh -c 'echo "user $(id -u)"; ls -l /proc/$$/fd'
+    """)
+    lock, *rest = found.splitlines()
+    assert lock == "/run/weft-jobs/.lock" and f"user {uid}" in rest and "user 0" in rest, found
+    assert not any(lock in line for line in rest), found
+    job = site.submit("ada", "echo started; sleep 300")
+    site.when_job_says("ada", job, "started")
+    servers = node.servers()
+    found = node.run("ls", "-l", *(f"/proc/{pid}/fd" for pid in servers))
+    assert len(servers) == 1 and "socket:" in found and lock not in found, found
+    site.ctl.run("scancel", job)
+    site.ended(job, "CANCELLED")
+    site.nothing_is_left()
+    return f"job {job}"
+
+
+def a_hung_mount_is_removed(site):
+    """FUSE servers of the job's user, at a directory and at the directory above, do not answer. The epilog ends anyway."""
+    if not pathlib.Path("/dev/fuse").exists():
+        return "SKIPPED: this system has no /dev/fuse (modprobe fuse)"
+    node, uid = site.nodes[1], USERS["ada"]
+    job = site.submit("ada", "echo started; sleep 300")
+    site.when_job_says("ada", job, "started")
+    data = f"/mnt/scratch/weft-job-{job}/data"
+    node.run("mkdir", f"{data}/a b", user="ada")
+    python = (sys.executable, "-c", HUNG_MOUNT)
+    with node.holds("mounted", *python, f"{data}/a b", uid) as inner:
+        # Not even a program that no signal ends is waited for.
+        found = site.functions(node, f"""
+            within 1 "${{FUNCTION[@]}}" as_user {uid} {uid} ls '{data}/a b'
+            echo "code $?"
+        """)
+        assert found == "not finished within 1 s\ncode 124", found
+        assert inner.stdout.readline() == "waits\n"
+        with node.holds("mounted", *python, data, uid):
+            assert node.mounts() == [f"{data}/a\\040b", data], node.mounts()
+            site.ctl.run("scancel", job)
+            site.ended(job, "CANCELLED")
+            site.nothing_is_left()
+    return f"job {job}"
+
+
+def files_of_other_mounts_stay(site):
+    """A directory is mounted below the directory of a job, on the same file system. The epilog removes the mount only."""
+    node = site.nodes[0]
+    other = site.at / "home/ada/mounted"
+    other.mkdir()
+    (other / "file").write_text("kept")
+    run("chown", "-R", f"{USERS['ada']}:{USERS['ada']}", other)
+    job = site.submit("ada", "echo started; sleep 300", "-C", "weft", "-N1", "-w", "n1")
+    site.when_job_says("ada", job, "started")
+    data = f"/mnt/scratch/weft-job-{job}/data"
+    node.run("mkdir", "-p", f"{data}/deep/er", user="ada")
+    node.run("mount", "--bind", other, f"{data}/deep/er")
+    node.run("test", "-e", f"{data}/deep/er/file")
+    site.ctl.run("scancel", job)
+    site.ended(job, "CANCELLED")
+    site.nothing_is_left()
+    assert (other / "file").read_text() == "kept"
+    shutil.rmtree(other)
+    return f"job {job}"
+
+
+def a_directory_that_stays_is_reported(site):
+    """The user of a job may not remove a file. The log says which, and a later epilog removes the directory."""
+    node = site.nodes[0]
+    job = site.submit("ada", "echo started; sleep 300", "-C", "weft", "-N1", "-w", "n1")
+    site.when_job_says("ada", job, "started")
+    data = f"/mnt/scratch/weft-job-{job}/data"
+    node.run("sh", "-c", f"mkdir {data}/foreign && echo kept > {data}/foreign/file")
+    site.ctl.run("scancel", job)
+    site.ended(job, "CANCELLED")
+    stays = [path for path in (node.dir / "scratch").iterdir() if path.name.startswith(f".weft-ended-{job}-")]
+    assert len(stays) == 1, site.logs()
+    assert [path.name for path in (stays[0] / "data").iterdir()] == ["foreign"], site.logs()
+    pattern = rf"job {job}: warning: /mnt/scratch/{stays[0].name}: not removed completely: .*foreign/file.*Permission denied; the next"
+    assert re.search(pattern, site.logs()), site.logs()
+    (stays[0] / "data/foreign/file").unlink()
+    run("chown", f"{USERS['ada']}", stays[0] / "data/foreign")
+    job = site.submit("bob", "weft ls /weft", "-C", "weft", "-N1", "-w", "n1")
+    site.ended(job)
+    site.nothing_is_left()
+    return f"before job {job}"
+
+
 TESTS = [
     two_nodes_share_files, jobs_on_the_same_nodes_are_separate, other_jobs_get_no_cluster,
     a_key_of_another_cluster_is_not_used, a_cancelled_job_leaves_nothing, a_killed_server_leaves_nothing,
     a_killed_slurmd_leaves_nothing, a_restarted_node_removes_old_data,
     a_prolog_may_run_again, foreign_files_stay, a_wrong_setting_is_reported,
+    a_server_log_that_blocks_is_not_read, an_epilog_waits_for_the_lock, programs_keep_no_lock,
+    a_hung_mount_is_removed, files_of_other_mounts_stay, a_directory_that_stays_is_reported,
 ]
 
 

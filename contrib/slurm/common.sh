@@ -14,7 +14,8 @@
 #       metadata/ target/
 #
 # Root never changes anything below data/ once it belongs to the user. Servers, signals and the removal of files run as
-# the user, so a link or a foreign process there gives the user nothing that the user did not have.
+# the user, so a link or a foreign process there gives the user nothing that the user did not have. Files there may also
+# block forever (a FIFO, a FUSE mount), so root sets a time limit for programs that open them.
 
 set -u
 umask 022
@@ -29,6 +30,10 @@ JOBS=/run/weft-jobs
 # Seconds that the servers of a job may take to end after SIGKILL, and that a lock may take.
 KILL_TIMEOUT=20
 LOCK_TIMEOUT=60
+# Bytes of a program's output that go into messages.
+OUTPUT_BYTES=4096
+# Words before a function of this file and its arguments, for programs that run another program.
+FUNCTION=(bash -c '. "$0" && "$@"' "${BASH_SOURCE[0]}")
 
 SCRATCH=
 SELECT=constraint:weft
@@ -109,11 +114,43 @@ unlock_jobs() {
     exec 9>&-
 }
 
-# as_user UID GID COMMAND...: runs a command with the rights of a user, without root's environment.
+# as_user UID GID COMMAND...: runs a command with the rights of a user, without root's environment and root's lock.
 as_user() {
     local as_uid=$1 as_gid=$2
     shift 2
-    env -i PATH="$PATH" LC_ALL=C setpriv --reuid="$as_uid" --regid="$as_gid" --clear-groups --inh-caps=-all --no-new-privs -- "$@"
+    env -i PATH="$PATH" LC_ALL=C setpriv --reuid="$as_uid" --regid="$as_gid" --clear-groups --inh-caps=-all --no-new-privs -- "$@" 9>&-
+}
+
+# within SECONDS COMMAND...: runs a program and prints the first OUTPUT_BYTES of its output and errors. Fails with 124
+# after SECONDS, even if the program does not end then: no signal interrupts a request that a FUSE server has and does
+# not answer.
+within() {
+    local seconds=$1 output='' code from
+    shift
+    # A program that does not end must keep neither the lock nor the caller's standard error, for whose end slurmd waits.
+    exec {from}< <(
+        exec 2>/dev/null 9>&-
+        timeout -k 1 "$seconds" "$@" 2>&1 </dev/null | { head -c "$OUTPUT_BYTES"; cat >/dev/null; } |
+            tr -cd '\11\12\40-\176\200-\377'
+        printf '\n%s' "${PIPESTATUS[0]}"
+    )
+    # Later than `timeout -k`, which waits for the program.
+    IFS='' read -r -d '' -t $((seconds + 3)) -u "$from" output
+    code=$?
+    exec {from}<&-
+    if ((code > 128)); then
+        code=124
+    else
+        code=${output##*$'\n'}
+        output=${output%$'\n'*}
+        [[ $code =~ ^[0-9]+$ ]] || code=124
+    fi
+    if ((code == 124 || code == 137)); then
+        code=124
+        output+="${output:+$'\n'}not finished within $seconds s"
+    fi
+    printf '%s\n' "${output%$'\n'}"
+    return "$code"
 }
 
 # owner_of DIR: sets owner_uid, owner_gid and owner_job from the record of a directory of a job. Fails if Weft has not
@@ -136,7 +173,7 @@ kill_servers() {
         for pid in $pids; do
             owner=$(stat -c '%u %g' "/proc/$pid" 2>/dev/null) || continue
             # With the rights of its own user: another process with the same arguments loses nothing else.
-            as_user "${owner% *}" "${owner#* }" kill -KILL "$pid" 2>/dev/null
+            within 5 "${FUNCTION[@]}" as_user "${owner% *}" "${owner#* }" kill -KILL "$pid" >/dev/null
         done
         if ((SECONDS >= end)); then
             log "error: not ended within $KILL_TIMEOUT s after SIGKILL: processes ${pids//$'\n'/ }; is a disk stuck?"
@@ -170,29 +207,57 @@ retire_forgotten() {
 
 # Removes all retired directories within $CLEAN_TIMEOUT. What is left stays for the next epilog.
 remove_retired() {
-    local dir found end=$((SECONDS + CLEAN_TIMEOUT))
+    local dir found why end=$((SECONDS + CLEAN_TIMEOUT))
     while read -r dir; do
         holds_entries "$dir" || continue
         for found in "$dir"/.weft-ended-*; do
             if [ -e "$found" ] && owner_of "$found"; then
-                remove_dir "$found" $((end - SECONDS)) || log "warning: $found is not removed completely; the next epilog continues"
+                why=$(remove_dir "$found" $((end - SECONDS))) ||
+                    # Another epilog may have removed it.
+                    [ ! -e "$found" ] || log "warning: $found: not removed completely: ${why%%$'\n'*}; the next epilog continues"
             fi
         done
     done < <(scratch_dirs)
 }
 
-# remove_dir DIR SECONDS: removes a retired directory: as its user what the user could change, as root the rest.
+# remove_dir DIR SECONDS: removes a retired directory of owner_uid and owner_gid, or prints why it stays.
 remove_dir() {
-    (($2 > 0)) || return 1
-    local deadline=$((SECONDS + $2)) delete='cd "$1" && find . -xdev -mindepth 1 -delete'
-    if [ -d "$1/data" ] && [ ! -L "$1/data" ] && ! rmdir -- "$1/data" 2>/dev/null; then
-        timeout -k 5 "$2" env -i PATH="$PATH" setpriv --reuid="$owner_uid" --regid="$owner_gid" --clear-groups \
-            --inh-caps=-all --no-new-privs -- sh -c "$delete" sh "$1/data" 2>/dev/null ||
-            # Directories without permissions for their owner.
-            timeout -k 5 $((deadline > SECONDS ? deadline - SECONDS : 1)) env -i PATH="$PATH" setpriv --reuid="$owner_uid" \
-                --regid="$owner_gid" --clear-groups --inh-caps=-all --no-new-privs -- \
-                sh -c 'chmod -R u+rwX "$1" && '"$delete" sh "$1/data"
-        rmdir -- "$1/data" || return 1
+    if (($2 <= 0)); then
+        echo "no time is left of CLEAN_TIMEOUT=$CLEAN_TIMEOUT s"
+        return 1
     fi
-    rm -f -- "$1/owner" && rmdir -- "$1"
+    # In a mount namespace of its own. A user may put a link in the path while root unmounts there, and root then
+    # unmounts another directory. In the namespace that changes no mount of the node.
+    within "$2" unshare --mount --propagation private -- "${FUNCTION[@]}" remove_without_mounts "$1" "$owner_uid" "$owner_gid"
+}
+
+# mount_below DIR: sets mounted_at to a mount below a directory, one that lies below no other such mount. Fails if there
+# is none. Accesses no file below the directory, because its mount may not answer.
+mount_below() {
+    local at
+    mounted_at=
+    while read -r _ _ _ _ at _; do
+        printf -v at %b "$at"
+        [[ $at == "$1"/* ]] && [[ -z $mounted_at || ${#at} -lt ${#mounted_at} ]] && mounted_at=$at
+    done </proc/self/mountinfo
+    [ -n "$mounted_at" ]
+}
+
+# remove_without_mounts DIR UID GID: removes a directory and nothing in mounts below it: as its user what the user could
+# change, as root the rest. Requires a mount namespace of its own. When a mount point of another namespace is removed,
+# Linux (3.18 or later) unmounts it there lazily.
+remove_without_mounts() {
+    local delete='find . -xdev -mindepth 1 -delete'
+    cd -P -- "$1" || return
+    # Lazily, which includes all mounts below it and needs no answer of a FUSE server.
+    while mount_below "$PWD"; do
+        umount --lazy --internal-only --no-canonicalize -- "$mounted_at" || return
+    done
+    if [ -d data ] && [ ! -L data ] && ! rmdir data 2>/dev/null; then
+        as_user "$2" "$3" sh -c "cd data && $delete" 2>/dev/null ||
+            # Directories without permissions for their owner.
+            as_user "$2" "$3" sh -c "cd data && { chmod -R u+rwX . 2>/dev/null; $delete; }"
+        rmdir data || return
+    fi
+    rm -f owner && rmdir -- "$1"
 }
