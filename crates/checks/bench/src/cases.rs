@@ -26,6 +26,9 @@ pub struct Bench<'a, W: Write> {
     rounds_begun: Cell<usize>,
 }
 
+/// Length of the small files, as in mdtest-hard of the IO500.
+const SMALL_FILE_LEN: u64 = 3901;
+
 /// Index of the control among the arms.
 const CONTROL: usize = 0;
 /// Index of the arm that uses the chosen interface.
@@ -309,31 +312,46 @@ impl<'a, W: Write> Bench<'a, W> {
         Ok(())
     }
 
-    /// Runs mdtest: creates, stats and removes files in one shared directory.
+    /// Runs mdtest in one shared directory: with empty files, and with the small files of the IO500 benchmark
+    /// mdtest-hard, which are also read.
     ///
     /// # Errors
     /// Fails if a rank fails.
     pub fn meta_case(&mut self, interface: Interface, transport: Transport) -> io::Result<()> {
-        let phases = [("create", MdPhase::Create), ("stat", MdPhase::Stat), ("remove", MdPhase::Remove)];
-        let mdtest = |phase| {
-            let (ranks, files) = (self.ranks, self.args.files);
-            WorkloadSpec::Mdtest(Mdtest { ranks, files, phases: vec![phase], ..Mdtest::default() })
-        };
-        let mut passes = phases.map(|(name, phase)| (name, mdtest(phase), self.new_series()));
-        for _ in 0..self.args.rounds {
-            let mut round = self.begin_round(interface, transport, self.ranks)?;
-            for (_, workload, series) in &mut passes {
-                for (series, (outcomes, server)) in
-                    series.iter_mut().zip(self.run_once(&mut round, workload, false, false)?)
-                {
-                    let only = outcomes.values().find(|outcome| outcome.ops > 0).copied();
-                    series.add(&Done { outcome: only.unwrap_or_default(), server });
+        use MdPhase::{Create, Read, Remove, Stat};
+        let empty = ("mdtest", 0, &[("create", Create), ("stat", Stat), ("remove", Remove)][..]);
+        let small = [("create", Create), ("stat", Stat), ("read", Read), ("remove", Remove)];
+        let hard = ("mdtest-hard", SMALL_FILE_LEN, &small[..]);
+        for (name, len, phases) in [empty, hard] {
+            let mdtest = |phase| {
+                let (ranks, files, len) = (self.ranks, self.args.files, Size(len));
+                let phases = vec![phase];
+                WorkloadSpec::Mdtest(Mdtest {
+                    ranks,
+                    files,
+                    phases,
+                    write: len,
+                    read: len,
+                    ..Mdtest::default()
+                })
+            };
+            let mut passes: Vec<_> =
+                phases.iter().map(|(name, phase)| (*name, mdtest(*phase), self.new_series())).collect();
+            for _ in 0..self.args.rounds {
+                let mut round = self.begin_round(interface, transport, self.ranks)?;
+                for (_, workload, series) in &mut passes {
+                    for (series, (outcomes, server)) in
+                        series.iter_mut().zip(self.run_once(&mut round, workload, false, false)?)
+                    {
+                        let only = outcomes.values().find(|outcome| outcome.ops > 0).copied();
+                        series.add(&Done { outcome: only.unwrap_or_default(), server });
+                    }
                 }
+                self.end_round(round)?;
             }
-            self.end_round(round)?;
-        }
-        for (operation, _, series) in passes {
-            self.rows("mdtest".to_owned(), interface, transport, 0, operation, &series)?;
+            for (operation, _, series) in passes {
+                self.rows(name.to_owned(), interface, transport, 0, operation, &series)?;
+            }
         }
         Ok(())
     }

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Workload: `ior-segmented`, `ior-interleaved`, `ior-file-per-process`, `mdtest`, or a kind of workload.
+    /// Workload: `ior-segmented`, `ior-interleaved`, `ior-file-per-process`, `mdtest`, `mdtest-hard`, or a kind of
+    /// workload.
     pub case: String,
     /// Interface: `library`, `preload`, `fuse`, or `path` for another file system.
     pub interface: String,

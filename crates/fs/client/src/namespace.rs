@@ -2,9 +2,10 @@
 
 use crate::call::Effect;
 use crate::client::Client;
+use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::file::OpenFile;
-use weft_env::Env;
+use weft_env::{Address, Env};
 use weft_wire::meta::{Attr, Entry, FileType, InodePath, LIST_LIMIT_MAX, MetaReply, MetaRequest};
 
 impl<E: Env> Client<E> {
@@ -87,6 +88,14 @@ impl<E: Env> Client<E> {
         }
     }
 
+    /// Makes all changes of names and attributes so far survive a loss of power, as fsync of a directory does.
+    ///
+    /// # Errors
+    /// `EIO` when the metadata log has failed; `Unreachable`.
+    pub async fn sync_names(&self) -> Result<()> {
+        self.session.core.sync_names().await
+    }
+
     /// Returns a page of the names in a directory after `after` (empty: from the start), sorted by bytes, and whether
     /// there are more.
     ///
@@ -115,6 +124,22 @@ impl<E: Env> Client<E> {
             }
         }
         Ok((entries, more))
+    }
+}
+
+impl<E: Env> Core<E> {
+    /// Makes changes of names and attributes durable that the metadata server answered before their sync.
+    pub(crate) async fn sync_names(&self) -> Result<()> {
+        // It does so for programs on its own host only, which reach it by its Unix socket.
+        let is_early =
+            self.metadata_server().entry().addresses.iter().any(|at| matches!(at, Address::Unix(_)));
+        if !is_early {
+            return Ok(());
+        }
+        match self.call(None, Effect::Repeatable, MetaRequest::SyncNames).await? {
+            MetaReply::Done => Ok(()),
+            _ => Err(Error::unexpected_reply()),
+        }
     }
 }
 

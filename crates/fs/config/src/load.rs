@@ -227,6 +227,7 @@ fn metadata(
     let cache = section.size("cache", MEMORY)?;
     let delay = section.duration("commit_delay", Nanos(0)..=Nanos::from_s(1))?;
     let most = section.number("commit_max", 1..=65_536)?;
+    let sync_names = section.choice("sync_names", &[("remote", false), ("all", true)])?;
     let grace = section.duration("grace", Nanos::from_s(2)..=Nanos::from_s(600))?;
     let emulate = section.parsed("emulate", "hdd-7200", emulated)?;
     section.finish()?;
@@ -235,6 +236,7 @@ fn metadata(
         cache: cache.unwrap_or(ByteLen::from_mib(64)),
         commit_delay: delay.unwrap_or(Nanos(0)),
         commit_max: most.map_or(1024, |item| item.value as u32),
+        syncs_all_names: sync_names.unwrap_or(false),
         grace: grace.unwrap_or(Nanos::from_s(3)),
         emulate: emulate.map(|item| item.value),
     };

@@ -83,6 +83,8 @@ pub struct Metadata {
     pub commit_delay: Nanos,
     /// Maximum number of changes in one commit.
     pub commit_max: u32,
+    /// Whether the replies to all changes of names wait for their sync; otherwise only those to programs on other hosts.
+    pub syncs_all_names: bool,
     /// Time after a crash for which clients may reclaim their opens and locks before others get them.
     pub grace: Nanos,
     /// Device whose timing the database emulates; `None` for the real one.

@@ -101,7 +101,8 @@ async fn serve<E: Env>(
     entry.greeted(greeted.principal.is_server, shared.config.limits.stall_timeout);
     let metadata = shared.metadata.as_ref().map(|service| {
         let Greeted { session, slot, ref principal, pid, job, .. } = greeted;
-        (service, service.connected_as(session, slot, principal.clone(), (pid, job)))
+        let is_on_host = matches!(link.conn().peer(), Peer::Local { .. });
+        (service, service.connected_as(session, slot, principal.clone(), (pid, job), is_on_host))
     });
     let context = metadata.as_ref().map(|(_, context)| context);
     let rights = shared.rights_of(&greeted);

@@ -288,6 +288,7 @@ fn encoded_requests_match_the_golden_bytes() {
             copied: ByteLen(301),
         },
         MetaRequest::Paths { files: vec![FileId(77), FileId(78), FileId(79)] },
+        MetaRequest::SyncNames,
         MetaRequest::AbortMove { at: at("a/b") },
         MetaRequest::Moves { after: FileId(300) },
         MetaRequest::DumpBegin,

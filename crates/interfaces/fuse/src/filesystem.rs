@@ -424,14 +424,13 @@ impl Filesystem for WeftFilesystem {
 
     fn fsyncdir(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         _fh: FileHandle,
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        // Every change of the namespace is durable before its reply.
-        reply.ok();
+        done(block_on(self.client(request).sync_names()).map_err(Into::into), reply);
     }
 
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {

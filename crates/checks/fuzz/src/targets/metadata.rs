@@ -144,7 +144,7 @@ fn check_log(log: &[u8], applied: u64) -> Outcome {
     if changes.is_empty() {
         return Outcome::Refused;
     }
-    let again = frame(applied + 1, &changes);
+    let again = frame(applied + 1, 0, &changes);
     assert_eq!(read(&again, applied).expect("a valid frame"), (applied + 1, changes));
     // Without its last byte the frame is incomplete and must be ignored.
     assert_eq!(
@@ -157,20 +157,23 @@ fn check_log(log: &[u8], applied: u64) -> Outcome {
 /// Turns arbitrary bytes into frames with valid checksums.
 fn reseal(log: &mut [u8], rng: &mut Rng, applied: u64) {
     let (mut at, mut number) = (0, applied.saturating_sub(rng.next() % 3));
-    while log.len() - at >= 24 {
-        let (head, rest) = log[at..].split_first_chunk_mut::<24>().expect("long enough");
-        head[..4].copy_from_slice(b"WLOG");
+    while log.len() - at >= 28 {
+        let (head, rest) = log[at..].split_first_chunk_mut::<28>().expect("long enough");
+        head[..4].copy_from_slice(b"WLO2");
         let len = u32::from_le_bytes(head[4..8].try_into().expect("four bytes")) as usize;
         let len = if rng.one_in(20) { len } else { len % (rest.len() + 1) };
         head[4..8].copy_from_slice(&(len as u32).to_le_bytes());
         number = if rng.one_in(10) { rng.next() >> rng.below(64) } else { number.wrapping_add(1) };
         head[8..16].copy_from_slice(&number.to_le_bytes());
+        if !rng.one_in(10) {
+            head[16..20].copy_from_slice(&(rng.below(3) as u32).to_le_bytes());
+        }
         let body = &rest[..len.min(rest.len())];
-        head[16..20].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+        head[20..24].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
         let len = body.len();
-        let crc = crc32fast::hash(&head[..20]);
-        head[20..24].copy_from_slice(&crc.to_le_bytes());
-        at += 24 + len;
+        let crc = crc32fast::hash(&head[..24]);
+        head[24..28].copy_from_slice(&crc.to_le_bytes());
+        at += 28 + len;
     }
 }
 
@@ -290,9 +293,9 @@ pub fn metadata_log_seeds() -> Vec<Vec<u8>> {
         (Table::ALL[n as usize % Table::ALL.len()], vec![n; 8], value.map(|len| vec![n; len]))
     };
     let frames = [
-        frame(5, &[change(1, Some(100)), change(4, None)]),
-        frame(6, &[change(1, None)]),
-        frame(7, &(0..200).map(|n| change(n, Some(n.into()))).collect::<Vec<_>>()),
+        frame(5, 0, &[change(1, Some(100)), change(4, None)]),
+        frame(6, 0, &[change(1, None)]),
+        frame(7, 1, &(0..200).map(|n| change(n, Some(n.into()))).collect::<Vec<_>>()),
     ];
     let seed = |applied: u8, frames: &[Vec<u8>]| [&[applied], &frames.concat()[..]].concat();
     vec![

@@ -455,9 +455,7 @@ impl<E: Env> OpenFile<E> {
         result.map(|boots| state.unsynced.note_all(&boots)).map_err(|error| state.explained(error))
     }
 
-    /// Makes all acknowledged writes of all clients to the file survive a loss of power.
-    ///
-    /// Only the data servers are asked: the metadata server answers a change after it is on the disk.
+    /// Makes all acknowledged writes of all clients to the file, and all changes of names so far, survive a loss of power.
     ///
     /// # Errors
     /// Errors of the servers. `EIO`, once, when a server's machine lost power after it had acknowledged a write of
@@ -468,7 +466,8 @@ impl<E: Env> OpenFile<E> {
         if let Some(replica) = state.replica() {
             Box::pin(replica.data().sync()).await?;
         }
-        self.sync_original().await
+        self.sync_original().await?;
+        state.session.core.sync_names().await.map_err(|error| error.about(&state.path))
     }
 
     /// Syncs the file's own datafiles.

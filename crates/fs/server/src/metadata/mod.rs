@@ -144,6 +144,8 @@ pub struct Options {
     pub user: UserBounds,
     /// Space that new files leave free on each target.
     pub reserves: BTreeMap<TargetId, Reserve>,
+    /// Whether the replies to all changes of names and attributes wait for their sync, also those to clients on this host.
+    pub syncs_all_names: bool,
     /// Interval at which each data server is polled for its state and free space. With `None`, new files are placed as
     /// if all servers were up and empty.
     pub poll_interval: Option<Nanos>,
@@ -193,6 +195,7 @@ impl Default for Options {
             capacities: BTreeMap::new(),
             user: UserBounds::default(),
             reserves: BTreeMap::new(),
+            syncs_all_names: false,
             poll_interval: None,
             without_registry: false,
         }
@@ -218,6 +221,9 @@ pub struct ConnectionContext {
     delegation: Delegation,
     /// Job of the process.
     job: Option<JobNumber>,
+    /// Whether a loss of power on this host ends the client too, so that its changes of names need not be durable before
+    /// their replies.
+    ends_with_host: bool,
 }
 
 impl ConnectionContext {
@@ -301,6 +307,9 @@ pub struct Service<E: Env> {
     grace_is_over: AtomicBool,
     /// Time after which mounts have dropped the pages they kept before the start.
     pages_known_from: Nanos,
+    /// Latest point of a change of names that was answered before its sync.
+    early_names: AtomicU64,
+    syncs_all_names: bool,
     requests: AtomicU64,
     recalls: pages::RecallCounts,
 }

@@ -56,6 +56,9 @@ pub(super) enum OpenOrigin {
 pub(super) enum Urgency {
     /// May be lost without harm.
     Lazy,
+    /// A change of names or attributes: must survive this process, and a loss of power too unless its client ends with
+    /// this host.
+    Name,
     /// Must survive a loss of power.
     Durable,
 }
@@ -117,7 +120,7 @@ impl Op<'_> {
             if request.flags.write {
                 self.reserve_for_new(t, file, &inode)?;
             }
-            return Ok((opened(t, file, &inode, true, false, true, false)?, Urgency::Durable));
+            return Ok((opened(t, file, &inode, true, false, true, false)?, Urgency::Name));
         };
         self.require_openable(&inode, request)?;
         self.require_handle(request.handle, Some(file))?;

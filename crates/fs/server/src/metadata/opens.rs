@@ -31,6 +31,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::{ByteLen, FileId, Timestamp};
+use weft_store::metadata::Point;
 use weft_wire::BoundSession;
 use weft_wire::hello::JobNumber;
 use weft_wire::meta::{HandleId, NO_EPOCH, WriteSummary, WrittenLens};
@@ -166,13 +167,24 @@ pub(super) struct ClosedOpen {
     pub last_of_session: bool,
 }
 
+/// Creation of a file, or mark that its size is invalid, that is not known to be durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mark {
+    /// Not written yet, or written for a client that waits until it is durable.
+    InProgress,
+    /// Creation that survives this process, and a loss of power when all changes up to this point are durable.
+    Written(Point),
+}
+
 /// All open files.
 #[derive(Debug, Default)]
 pub(super) struct Opens {
     by_handle: BTreeMap<(BoundSession, HandleId), OpenEntry>,
     files: BTreeMap<FileId, FileEntry>,
     /// Files whose creation, or whose invalid size, is not durable yet.
-    not_durable: BTreeSet<FileId>,
+    not_durable: BTreeMap<FileId, Mark>,
+    /// Durable point at which marks were forgotten last.
+    forgot_marks: Point,
     /// Opens and truncations by user, without empty entries.
     by_user: BTreeMap<u32, u32>,
     /// Files that have a replica, valid or not.
@@ -250,7 +262,18 @@ impl Opens {
 
     /// Begins to create a file, or to mark its size as invalid.
     pub(super) fn await_durability(&mut self, file: FileId) {
-        self.not_durable.insert(file);
+        self.not_durable.insert(file, Mark::InProgress);
+    }
+
+    /// Records that the creation is written, and durable with `point`. Forgets files that became durable with `durable`
+    /// if there are many.
+    pub(super) fn set_written(&mut self, file: FileId, point: Point, durable: Point) {
+        const KEPT_MAX: usize = 4096;
+        if self.not_durable.len() >= KEPT_MAX && self.forgot_marks < durable {
+            self.not_durable.retain(|_, mark| !matches!(mark, Mark::Written(point) if *point <= durable));
+            self.forgot_marks = durable;
+        }
+        self.not_durable.insert(file, Mark::Written(point));
     }
 
     /// Records that the creation or mark is durable.
@@ -260,7 +283,12 @@ impl Opens {
 
     /// Whether a crash could undo the creation or mark.
     pub(super) fn awaits_durability(&self, file: FileId) -> bool {
-        self.not_durable.contains(&file)
+        self.not_durable.contains_key(&file)
+    }
+
+    /// The creation or mark of a file, if a crash could undo it.
+    pub(super) fn mark_of(&self, file: FileId) -> Option<Mark> {
+        self.not_durable.get(&file).copied()
     }
 
     /// Records whether a file has a replica.

@@ -6,6 +6,8 @@ use super::locking::{LockRequest, byte_range};
 use super::moves::MoveStart;
 use super::op::Op;
 use super::open::{OpenOrigin, OpenRequest, Urgency};
+use super::opens::Mark;
+
 use super::tables::{allocator, row};
 use super::{ConnectionContext, Service};
 use std::sync::atomic::Ordering;
@@ -83,34 +85,39 @@ impl<E: Env> Service<E> {
             R::Recorded { handle } => self.read(call, |s, op| op.recorded(s, handle)),
             R::Renew { handle } => self.read(call, |s, op| op.renew(s, handle)),
 
-            R::Mkdir { at, mode } => self.change_with_space(call, |t, op| op.mkdir(t, &at, mode)).await,
+            R::Mkdir { at, mode } => self.change_name_with_space(call, |t, op| op.mkdir(t, &at, mode)).await,
             R::Mknod { at, kind, mode, rdev } => {
-                let reply = self.change_with_space(call, |t, op| op.mknod(t, &at, kind, mode, rdev)).await?;
+                let reply =
+                    self.change_name_with_space(call, |t, op| op.mknod(t, &at, kind, mode, rdev)).await?;
                 if let MetaReply::Attr(attr) = &reply {
-                    self.core.opens.lock().set_durable(attr.file);
+                    self.wait_for_mark(call, attr.file, true).await?;
                 }
                 Ok(reply)
             }
             R::Symlink { at, target } => {
-                self.change_with_space(call, |t, op| op.symlink(t, &at, &target)).await
+                self.change_name_with_space(call, |t, op| op.symlink(t, &at, &target)).await
             }
-            R::Link { from, to } => self.change_with_space(call, |t, op| op.link(t, &from, &to)).await,
+            R::Link { from, to } => self.change_name_with_space(call, |t, op| op.link(t, &from, &to)).await,
             R::Unlink { at } => {
-                let reply = self.change(call, |t, op| op.unlink(t, &at)).await?;
+                let reply = self.change_name(call, |t, op| op.unlink(t, &at)).await?;
                 self.wake_reaper();
                 self.wait_until_freed().await;
                 Ok(reply)
             }
-            R::Rmdir { at } => self.change(call, |t, op| op.rmdir(t, &at)).await,
+            R::Rmdir { at } => self.change_name(call, |t, op| op.rmdir(t, &at)).await,
             R::Rename { from, to, no_replace, exchange } => {
-                self.change(call, |t, op| op.rename(t, &from, &to, no_replace, exchange)).await
+                self.change_name(call, |t, op| op.rename(t, &from, &to, no_replace, exchange)).await
             }
-            R::SetAttr { at, set } => self.change(call, |t, op| op.set_attr(t, &at, &set)).await,
+            R::SetAttr { at, set } => self.change_name(call, |t, op| op.set_attr(t, &at, &set)).await,
             R::SetXattr { at, name, value, create, replace } => {
-                self.change_with_space(call, |t, op| op.set_xattr(t, &at, &name, &value, create, replace))
-                    .await
+                self.change_name_with_space(call, |t, op| {
+                    op.set_xattr(t, &at, &name, &value, create, replace)
+                })
+                .await
             }
-            R::RemoveXattr { at, name } => self.change(call, |t, op| op.remove_xattr(t, &at, &name)).await,
+            R::RemoveXattr { at, name } => {
+                self.change_name(call, |t, op| op.remove_xattr(t, &at, &name)).await
+            }
             R::Rules { at } => self.read(call, |s, op| op.rules(s, &at)),
             R::ChangeRules { at, forget, add } => {
                 self.change_with_space(call, |t, op| op.change_rules(t, &at, &forget, &add)).await
@@ -170,6 +177,10 @@ impl<E: Env> Service<E> {
             }
             R::Flush => {
                 self.journal.durable(self.journal.now()).await?;
+                Ok(MetaReply::Done)
+            }
+            R::SyncNames => {
+                self.sync_names().await?;
                 Ok(MetaReply::Done)
             }
             R::StatFs { at } => {
@@ -319,7 +330,7 @@ impl<E: Env> Service<E> {
                     op.create_replica_again(t, (handle, data_handle), reply)
                 };
                 let reply = self.change_once(call, create, again).await?;
-                self.wait_for_durable_mark(&reply).await?;
+                self.wait_for_durable_mark(call, &reply).await?;
                 Ok(reply)
             }
             R::CopyReplica { handle, sealed_s } => {
@@ -330,7 +341,7 @@ impl<E: Env> Service<E> {
             R::OpenReplica { handle, data_handle } => {
                 let reply = self.commit(call, |t, op| op.open_replica(t, handle, data_handle)).await?;
                 if let MetaReply::ReplicaOpened { opened, .. } = &reply {
-                    self.wait_for_mark(opened.attr.file, false).await?;
+                    self.wait_for_mark(call, opened.attr.file, false).await?;
                 }
                 Ok(reply)
             }
@@ -449,27 +460,35 @@ impl<E: Env> Service<E> {
         });
         let reply = match unchanged {
             Ok(Some(reply)) => reply,
-            Err(fault) if open.flags.create => return Err(self.after_durable(fault).await),
+            Err(fault) if open.flags.create => return Err(self.after_durable(call, fault).await),
             Err(fault) => return Err(fault),
             Ok(None) => {
                 let again = |t: &mut dyn Transaction, op: &Op<'_>, reply| op.open_again(t, open, reply);
                 self.change_once(call, |t, op| op.open(t, open), again).await?
             }
         };
-        self.wait_for_durable_mark(&reply).await?;
+        self.wait_for_durable_mark(call, &reply).await?;
         Ok(reply)
     }
 
     /// Waits until the creation of the file, or the mark that its size is invalid, is durable. A client that has the
     /// file open may write to its datafiles. So a crash must neither undo the creation nor restore a valid size, even
     /// if another session created or marked it.
-    async fn wait_for_durable_mark(&self, reply: &MetaReply) -> Outcome<()> {
+    async fn wait_for_durable_mark(&self, call: &Call<'_>, reply: &MetaReply) -> Outcome<()> {
         let MetaReply::Opened(opened) = reply else { return Ok(()) };
-        self.wait_for_mark(opened.attr.file, opened.created).await
+        self.wait_for_mark(call, opened.attr.file, opened.created).await
     }
 
-    async fn wait_for_mark(&self, file: FileId, is_created: bool) -> Outcome<()> {
-        if is_seeded(Mutant::ReusedIds) || !self.core.opens.lock().awaits_durability(file) {
+    async fn wait_for_mark(&self, call: &Call<'_>, file: FileId, is_created: bool) -> Outcome<()> {
+        if is_seeded(Mutant::ReusedIds) {
+            return Ok(());
+        }
+        let Some(mark) = self.core.opens.lock().mark_of(file) else { return Ok(()) };
+        if call.ctx.ends_with_host && (is_created || mark != Mark::InProgress) {
+            if is_created {
+                let (point, durable) = (self.journal.now(), self.journal.durable_point());
+                self.core.opens.lock().set_written(file, point, durable);
+            }
             return Ok(());
         }
         if !is_created {
@@ -534,5 +553,6 @@ fn is_administration(request: &MetaRequest) -> bool {
             | R::Averages { .. }
             | R::StatFs { .. }
             | R::Flush
+            | R::SyncNames
     )
 }

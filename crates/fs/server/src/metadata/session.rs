@@ -30,22 +30,34 @@ impl<E: Env> Service<E> {
     ) -> ConnectionContext {
         let is_administrator = identity.is_root() || identity.uid == self.hooks.uid;
         let principal = Principal { is_server, ..Principal::local(identity, is_administrator) };
-        self.connected_as(session, slot, principal, (pid, None))
+        self.connected_as(session, slot, principal, (pid, None), false)
     }
 
-    /// Registers an authenticated connection of a process and its job.
+    /// Registers an authenticated connection of a process and its job. `is_on_host`: the process ends with this host.
     pub fn connected_as(
         &self,
         session: SessionId,
         slot: u32,
         principal: Principal,
         (pid, job): (u32, Option<JobNumber>),
+        is_on_host: bool,
     ) -> ConnectionContext {
         let session =
             session.bound_to(SessionOwner { uid: principal.identity.uid, is_server: principal.is_server });
         self.sessions.lock().connected(session, job.is_some());
         let Principal { identity, is_server, is_administrator, delegation, .. } = principal;
-        ConnectionContext { session, slot, identity, pid, is_server, is_administrator, delegation, job }
+        let ends_with_host = is_on_host && !self.syncs_all_names;
+        ConnectionContext {
+            session,
+            slot,
+            identity,
+            pid,
+            is_server,
+            is_administrator,
+            delegation,
+            job,
+            ends_with_host,
+        }
     }
 
     /// Ends a connection. With the last one of a session, its locks are released and its open files closed.

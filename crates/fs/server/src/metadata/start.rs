@@ -199,6 +199,8 @@ impl<E: Env> Service<E> {
             grace_is_over: AtomicBool::new(!before.expected),
             grace_until: if before.expected { now.saturating_add(options.grace) } else { Nanos::ZERO },
             pages_known_from: if restarted { now.saturating_add(PAGES_DROPPED_AFTER) } else { Nanos::ZERO },
+            early_names: AtomicU64::new(0),
+            syncs_all_names: options.syncs_all_names,
             requests: AtomicU64::new(0),
             recalls: super::pages::RecallCounts::default(),
             journal,

@@ -6,9 +6,10 @@ use super::op::Op;
 use super::open::Urgency;
 use super::serve::Call;
 use super::tables::{put_row, row};
+use std::sync::atomic::Ordering;
 use weft_env::Env;
 use weft_env::mutants::{Mutant, is_seeded};
-use weft_store::metadata::{Engine, ReplyRow, Snapshot, Table, Transaction, reply_key};
+use weft_store::metadata::{Engine, Point, ReplyRow, Snapshot, Table, Transaction, reply_key};
 use weft_wire::Errno;
 use weft_wire::meta::MetaReply;
 
@@ -28,8 +29,8 @@ impl<E: Env> Service<E> {
         self.journal.read(|s| body(s, &op))
     }
 
-    /// Runs a step that may change the database. If it is urgent, returns after the change is durable. If it is
-    /// refused, returns after the state that it saw is durable: a program relies on EEXIST, for example.
+    /// Runs a step that may change the database. Returns when the change survives what its urgency says. If it is refused,
+    /// the state that it saw survives as much as a change of names: a program relies on EEXIST, for example.
     pub(super) async fn commit<T>(
         &self,
         call: &Call<'_>,
@@ -39,24 +40,39 @@ impl<E: Env> Service<E> {
         let op = self.op(call);
         let ((result, urgency), point) = match self.journal.write(|t| body(t, &op)) {
             Ok(done) => done,
-            Err(fault) => return Err(self.after_durable(fault).await),
+            Err(fault) => return Err(self.after_durable(call, fault).await),
         };
         match urgency {
-            Urgency::Durable if !is_seeded(Mutant::EarlyCommit) => self.journal.durable(point).await?,
-            Urgency::Durable => self.journal.durable_soon(point).await?,
             Urgency::Lazy => self.journal.durable_soon(point).await?,
+            _ if is_seeded(Mutant::EarlyCommit) => self.journal.durable_soon(point).await?,
+            Urgency::Name => self.name_durable(call, point).await?,
+            Urgency::Durable => self.journal.durable(point).await?,
         }
         Ok(result)
     }
 
+    /// Waits until names and attributes up to `point` are as durable as the client needs.
+    async fn name_durable(&self, call: &Call<'_>, point: Point) -> Outcome<()> {
+        if !call.ctx.ends_with_host {
+            return Ok(self.journal.durable(point).await?);
+        }
+        self.early_names.fetch_max(point.0, Ordering::SeqCst);
+        Ok(self.journal.written(point).await?)
+    }
+
+    /// Waits until all changes of names and attributes that were answered before their sync survive a loss of power.
+    pub(super) async fn sync_names(&self) -> Outcome<()> {
+        Ok(self.journal.durable(Point(self.early_names.load(Ordering::SeqCst))).await?)
+    }
+
     /// Waits until the state that a refused change saw is durable. If that fails, returns the error of the journal instead.
-    pub(super) async fn after_durable(&self, refused: Fault) -> Fault {
+    pub(super) async fn after_durable(&self, call: &Call<'_>, refused: Fault) -> Fault {
         if matches!(refused, Fault::Elsewhere { .. }) {
             return refused;
         }
-        match self.journal.durable(self.journal.now()).await {
+        match self.name_durable(call, self.journal.now()).await {
             Ok(()) => refused,
-            Err(error) => error.into(),
+            Err(error) => error,
         }
     }
 
@@ -103,7 +119,30 @@ impl<E: Env> Service<E> {
         self.change_once(call, |t, op| Ok((body(t, op)?, Urgency::Durable)), |_, _, reply| Ok(reply)).await
     }
 
-    /// Runs a change that needs space. It is refused when little is left, so that removals still work.
+    /// Runs a change of names or attributes.
+    pub(super) async fn change_name(
+        &self,
+        call: &Call<'_>,
+        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<MetaReply>,
+    ) -> Outcome<MetaReply> {
+        self.change_once(call, |t, op| Ok((body(t, op)?, Urgency::Name)), |_, _, reply| Ok(reply)).await
+    }
+
+    /// Runs a change of names or attributes that needs space. It is refused when little is left, so that removals still
+    /// work.
+    pub(super) async fn change_name_with_space(
+        &self,
+        call: &Call<'_>,
+        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<MetaReply>,
+    ) -> Outcome<MetaReply> {
+        self.change_name(call, |t, op| {
+            self.require_space()?;
+            body(t, op)
+        })
+        .await
+    }
+
+    /// Runs a change that needs space, like [`Self::change_name_with_space`].
     pub(super) async fn change_with_space(
         &self,
         call: &Call<'_>,

@@ -12,6 +12,10 @@ use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, ReapRow, Snapshot, Table, file_key};
 use weft_wire::meta::FREED_WITHIN;
 
+/// Time between two passes, in which small removed files gather: each pass costs a sync of the log and a message to each
+/// data server. Large files, whose removal waits for the space, do not wait for it.
+const GATHER_FOR: Nanos = Nanos::from_ms(5);
+
 impl<E: Env> Service<E> {
     pub(super) async fn reap<R: Removal>(&self, mut removal: R) {
         self.end_grace_when_due().await;
@@ -27,7 +31,12 @@ impl<E: Env> Service<E> {
                 backoff = BACKOFF_MIN;
                 self.core.freeing.lock().freed(&before);
                 self.freed.notify_all();
+                let ended = self.env.now();
                 self.reap_work.wait(epoch, None).await;
+                let early = GATHER_FOR.saturating_sub(self.env.now().saturating_sub(ended));
+                if early > Nanos::ZERO && self.core.freeing.lock().files.is_empty() && !self.is_stopping() {
+                    self.env.sleep(early).await;
+                }
             } else {
                 self.core.freeing.lock().stalled();
                 self.freed.notify_all();

@@ -13,9 +13,10 @@ use weft_env::Env;
 use weft_env::Notify;
 use weft_env::real::{RealEnv, block_on};
 use weft_env::sim::{Sim, SimEnv};
-use weft_server::metadata::Config;
-use weft_wire::Errno;
+use weft_server::metadata::{Config, Service};
+use weft_wire::hello::Identity;
 use weft_wire::meta::*;
+use weft_wire::{Errno, WireError};
 
 #[test]
 fn replies_to_random_operations_match_the_model() {
@@ -67,11 +68,12 @@ fn sim_config() -> Config {
     config
 }
 
-/// State known to a client: its model after each step, and the number of acknowledged steps.
+/// State known to a client: its model after each step, and the numbers of acknowledged and of synced steps.
 #[derive(Clone)]
 struct Progress {
     states: Vec<Vec<String>>,
     answered: usize,
+    synced: usize,
 }
 
 /// Runs the program of each client concurrently until all are done.
@@ -99,12 +101,23 @@ where
     }
 }
 
-/// Each client changes a directory of its own.
+/// Each client, on another host, changes a directory of its own.
 async fn load(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
+    load_from(Peer::new, env, seed, progress).await;
+}
+
+/// The same by clients on the host of the service. They sync now and then.
+async fn load_on_host(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
+    load_from(Peer::on_host, env, seed, progress).await;
+}
+
+type NewPeer = fn(&Arc<Service<SimEnv>>, u128, Identity) -> Peer<SimEnv>;
+
+async fn load_from(new_peer: NewPeer, env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
     let service = start(&env, sim_config(), &Removed::default()).await;
     run_clients(&env, |client| {
-        let mut peer = Peer::new(&service, client as u128, user(0));
-        let progress = progress[client].clone();
+        let mut peer = new_peer(&service, client as u128, user(0));
+        let (progress, env) = (progress[client].clone(), env.clone());
         move || async move {
             let top = format!("c{client}");
             let (mut model, mut rng) = (Model::new(), Rng::new(seed * 100 + client as u64));
@@ -117,10 +130,22 @@ async fn load(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
                 progress.lock().states.push(model.lines());
                 let handle = HandleId(step);
                 let reply = peer.change(request(&op, &top, handle)).await;
+                if let MetaReply::Failed(WireError { errno: Errno::EIO, detail }) = &reply {
+                    assert!(detail.contains("this process is dead"), "seed {seed}: {op:?}: {detail}");
+                    return;
+                }
                 assert_eq!(answer(&reply), expected, "seed {seed}: {op:?}");
                 progress.lock().answered += 1;
                 if let MetaReply::Opened(_) = reply {
                     peer.close(handle, WriteSummary::default()).await.expect("open");
+                }
+                env.sleep(Nanos::from_ms(1)).await;
+                if step % 5 == client as u64 {
+                    let answered = progress.lock().answered;
+                    // It fails only in a process that is dead.
+                    if peer.ask(MetaRequest::SyncNames).await == MetaReply::Done {
+                        progress.lock().synced = answered;
+                    }
                 }
             }
         }
@@ -130,30 +155,48 @@ async fn load(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
 }
 
 fn fresh() -> Vec<Arc<Mutex<Progress>>> {
-    (0..CLIENTS).map(|_| Arc::new(Mutex::new(Progress { states: vec![], answered: 0 }))).collect()
+    let none = || Progress { states: vec![], answered: 0, synced: 0 };
+    (0..CLIENTS).map(|_| Arc::new(Mutex::new(none()))).collect()
 }
 
 /// After a restart, checks that the state is the one that a client knows, or includes its last unacknowledged step.
 async fn check(env: SimEnv, progress: Vec<Arc<Mutex<Progress>>>, note: String) {
+    check_after(|progress| progress.answered, env, progress, note).await;
+}
+
+/// After a restart, checks that the state is that after a synced step, or after a later one.
+async fn check_synced(env: SimEnv, progress: Vec<Arc<Mutex<Progress>>>, note: String) {
+    check_after(|progress| progress.synced, env, progress, note).await;
+}
+
+/// Checks that the state of each client is that after one of its steps from number `first` on.
+async fn check_after(
+    first: fn(&Progress) -> usize,
+    env: SimEnv,
+    progress: Vec<Arc<Mutex<Progress>>>,
+    note: String,
+) {
     let service = start(&env, sim_config(), &Removed::default()).await;
     let peer = Peer::new(&service, 99, user(0));
     for (client, progress) in progress.iter().enumerate() {
         let progress = progress.lock().clone();
         let top = format!("c{client}");
+        let first = first(&progress);
         if peer.stat(&top).await.is_err() {
-            assert_eq!(progress.answered, 0, "{note}: an acknowledged directory is lost");
+            assert_eq!(first, 0, "{note}: an acknowledged directory is lost");
             continue;
         }
         let found = peer.lines(&top).await;
-        let last = progress.answered.max(1) - 1;
-        let next = (last + 1).min(progress.states.len().max(1) - 1);
-        let empty = Vec::new();
-        let state = |index: usize| progress.states.get(index).unwrap_or(&empty);
+        if progress.states.is_empty() {
+            assert_eq!(found, Vec::<String>::new(), "{note}: a new directory is not empty");
+            continue;
+        }
+        // With a step that was not acknowledged.
+        let possible = &progress.states[first.max(1) - 1..progress.states.len().min(progress.answered + 1)];
         assert!(
-            found == *state(last) || (next > last && found == *state(next)),
-            "{note}, client {client}: found {found:#?}\nafter {last} steps {:#?}\nor one more {:#?}",
-            state(last),
-            state(next)
+            possible.contains(&found),
+            "{note}, client {client}: found {found:#?}\nafter {first} to {} steps {possible:#?}",
+            progress.answered
         );
     }
     let MetaReply::Checked(report) = peer.ask(MetaRequest::CheckNamespace { repair: false }).await else {
@@ -168,6 +211,28 @@ async fn check(env: SimEnv, progress: Vec<Arc<Mutex<Progress>>>, note: String) {
 fn power_cut_at_every_sync_loses_no_acknowledged_operation() {
     let cuts = power_cut_at_every_sync(fresh, load, check);
     assert!(cuts > 100, "{cuts} cuts are too few to be significant");
+}
+
+#[test]
+fn power_cut_at_every_sync_leaves_a_prefix_of_the_operations_on_the_host() {
+    let cuts = power_cut_at_every_sync(fresh, load_on_host, check_synced);
+    assert!(cuts > 100, "{cuts} cuts are too few to be significant");
+}
+
+#[test]
+fn a_kill_at_any_time_loses_no_acknowledged_operation_on_the_host() {
+    for seed in 0..60 {
+        let mut sim = Sim::with_seed(seed);
+        let node = sim.node("mds");
+        let progress = fresh();
+        let (env, of_clients) = (node.clone(), progress.clone());
+        node.spawn("clients", move || load_on_host(env, seed, of_clients)).expect("a task");
+        let mut rng = sim.rng();
+        sim.run_for(Nanos::from_ms(rng.next_u64() % (STEPS * 2)));
+        sim.kill(&node);
+        let node = sim.restart(&node);
+        sim.block_on(&node, check(node.clone(), progress, format!("seed {seed}")));
+    }
 }
 
 const SHARED_NAMES: usize = 12;

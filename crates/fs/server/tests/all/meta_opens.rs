@@ -897,7 +897,8 @@ fn no_datafile_is_removed_while_a_power_failure_may_restore_its_name() {
                 };
                 env.spawn("client", unlink).expect("a task");
             }
-            env.sleep(Nanos(seed * 20_000)).await;
+            // Passes of the removal of datafiles are five milliseconds apart.
+            env.sleep(Nanos(seed * 150_000)).await;
             files
         });
         sim.power_cut(&node);

@@ -188,7 +188,7 @@ pub struct Point(pub u64);
 pub struct EngineStats {
     /// Transactions with changes.
     pub mutations: u64,
-    /// Frames written to the device, each with one sync.
+    /// Syncs of the log that made changes durable.
     pub commits: u64,
     /// Checkpoints: times that changes were applied to the base.
     pub checkpoints: u64,
@@ -222,6 +222,13 @@ pub trait Engine: Send + Sync + 'static {
         body: impl FnOnce(&mut dyn Transaction) -> Result<R, X>,
     ) -> Result<(R, Point), X>;
 
+    /// Waits until all changes up to `point` survive the end of this process. They will survive a loss of power within
+    /// about a second, or when [`durable`](Engine::durable) returns.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    async fn written(&self, point: Point) -> Result<(), EngineError>;
+
     /// Waits until all changes up to `point` survive a loss of power.
     ///
     /// # Errors
@@ -244,6 +251,9 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Returns the current point.
     fn now(&self) -> Point;
+
+    /// Returns the point up to which all changes are durable.
+    fn durable_point(&self) -> Point;
 
     /// Returns the counters.
     fn stats(&self) -> EngineStats;

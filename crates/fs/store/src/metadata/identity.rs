@@ -5,21 +5,22 @@
 //! ```text
 //! offset size | field
 //!      0    8 | magic      "WEFTMETA"
-//!      8    4 | version    2
+//!      8    4 | version    3
 //!     12    2 | name_len   bytes
 //!     14    n | name       name of the cluster, UTF-8
 //!   14+n   16 | cluster    identity of the cluster, random, chosen when the path was formatted
-//!   30+n    1 | origin     0: formatted in this version; 1: converted from version 1
+//!   30+n    1 | origin     1: converted from version 1; otherwise 0
 //!   31+n    4 | check      CRC-32 of all bytes before it
 //! ```
 //!
-//! Numbers are little-endian. Version 1 has neither `cluster` nor `origin`; opening rewrites it as version 2.
+//! Numbers are little-endian. Version 1 has neither `cluster` nor `origin`. Version 2 has logs of which each frame was synced
+//! before the next; it would not find the frames of version 3. Opening rewrites both as version 3.
 
 use weft_core::ClusterId;
 
 const MAGIC: [u8; 8] = *b"WEFTMETA";
 /// Version of the identity file, the log and the rows.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Identity of a database.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,7 +67,7 @@ impl Identity {
         out
     }
 
-    /// Verifies and decodes the file, of either version.
+    /// Verifies and decodes the file, of any version.
     ///
     /// # Errors
     /// [`IdentityError`] when it is damaged or of a later version.
@@ -90,7 +91,7 @@ impl Identity {
         let cluster = String::from_utf8(name.to_vec()).map_err(|_| IdentityError::Damaged)?;
         match (version, rest.split_first_chunk::<16>()) {
             (1, None) if rest.is_empty() => Ok(Self { cluster, id: ClusterId::NONE, was_version_1: true }),
-            (VERSION, Some((id, [origin @ 0..=1]))) if *id != [0; 16] => {
+            (2..=VERSION, Some((id, [origin @ 0..=1]))) if *id != [0; 16] => {
                 let id = ClusterId(u128::from_le_bytes(*id));
                 Ok(Self { cluster, id, was_version_1: *origin == 1 })
             }
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let mut expected = b"WEFTMETA\x02\0\0\0\x02\0ab\x07".to_vec();
+        let mut expected = b"WEFTMETA\x03\0\0\0\x02\0ab\x07".to_vec();
         expected.extend_from_slice(&[0; 15]);
         expected.push(1);
         let crc = crc32fast::hash(&expected);
@@ -135,6 +136,17 @@ mod tests {
     }
 
     #[test]
+    fn version_2_is_read() {
+        let identity = Identity { cluster: "ab".into(), id: ClusterId(7), was_version_1: false };
+        let mut bytes = identity.encode();
+        bytes.truncate(bytes.len() - 4);
+        bytes[8] = 2;
+        let crc = crc32fast::hash(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        assert_eq!(Identity::decode(&bytes), Ok(identity));
+    }
+
+    #[test]
     fn damage_versions_and_other_clusters_have_distinct_errors() {
         let identity = Identity { cluster: "mine".into(), id: ClusterId(7), was_version_1: false };
         let good = identity.encode();
@@ -148,10 +160,10 @@ mod tests {
             assert_eq!(Identity::decode(&good[..cut]), Err(IdentityError::Damaged), "cut at {cut}");
         }
         let mut newer = good[..good.len() - 4].to_vec();
-        newer[8] = 3;
+        newer[8] = 4;
         let crc = crc32fast::hash(&newer);
         newer.extend_from_slice(&crc.to_le_bytes());
-        assert_eq!(Identity::decode(&newer), Err(IdentityError::Version(3)));
+        assert_eq!(Identity::decode(&newer), Err(IdentityError::Version(4)));
         assert!(identity.check("other").is_err() && identity.check("mine").is_ok());
     }
 }

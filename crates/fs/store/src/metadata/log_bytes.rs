@@ -10,14 +10,14 @@ use weft_env::BlockingFile;
 /// A row that was set (`Some`) or removed (`None`).
 pub type Change = (Table, Vec<u8>, Option<Vec<u8>>);
 
-/// Returns a frame without a key.
-pub fn frame(number: u64, changes: &[Change]) -> Vec<u8> {
+/// Returns a frame without a key, written while the `unsynced` frames before it were not synced.
+pub fn frame(number: u64, unsynced: u32, changes: &[Change]) -> Vec<u8> {
     let mut out = Vec::new();
     start_frame(&mut out);
     for (table, key, value) in changes {
         append_change(&mut out, *table, key, value.as_deref());
     }
-    finish_frame(&mut out, number, LogKey::NONE);
+    finish_frame(&mut out, number, unsynced, LogKey::NONE);
     out
 }
 
@@ -27,7 +27,7 @@ pub fn frame(number: u64, changes: &[Change]) -> Vec<u8> {
 /// When a valid frame has an unsupported version, or when a later frame proves damage.
 pub fn read(log: &[u8], applied: u64) -> io::Result<(u64, Vec<Change>)> {
     let mut delta = Delta::default();
-    let last = replay(&Bytes(log.to_vec()), LogKey::NONE, applied, &mut delta)?;
+    let last = replay(&Bytes(log.to_vec()), LogKey::NONE, applied, &mut delta)?.last;
     let rows = |table: Table| {
         let rows = delta.rows(table).iter();
         rows.map(move |(key, value)| (table, key.to_vec(), value.as_ref().map(|value| value.to_vec())))

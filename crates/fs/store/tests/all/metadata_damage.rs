@@ -66,11 +66,11 @@ fn a_damaged_frame_before_others_is_not_the_end() {
     write_rows(dir.path());
     let log = dir.path().join("log.0");
     let good = std::fs::read(&log).expect("read");
-    let frame = good.windows(4).skip(1).position(|bytes| bytes == b"WLOG").expect("a second frame") + 1;
+    let frame = good.windows(4).skip(1).position(|bytes| bytes == b"WLO2").expect("a second frame") + 1;
     let last = ROWS as usize - 1;
     for number in 0..last {
-        // The body, then magic, length, number and the checksums.
-        for at in [30, [0, 5, 9, 17, 22][number % 5]] {
+        // The body, then magic, length, number, synced frames and the checksums.
+        for at in [35, [0, 5, 9, 17, 22, 26][number % 6]] {
             std::fs::write(&log, &good).expect("written");
             flip(&log, number * frame + at);
             refused(dir.path(), "is damaged or missing");
@@ -82,7 +82,7 @@ fn a_damaged_frame_before_others_is_not_the_end() {
     std::fs::write(&log, &bad).expect("written");
     refused(dir.path(), "frame 4 of its log is damaged or missing");
     // Only the last frame may have been torn by a crash.
-    for at in [0, 9, 30] {
+    for at in [0, 9, 35] {
         std::fs::write(&log, &good).expect("written");
         flip(&log, last * frame + at);
         let copy = tempfile::tempdir().expect("a directory");
@@ -96,12 +96,49 @@ fn a_damaged_frame_before_others_is_not_the_end() {
 }
 
 #[test]
+fn frames_behind_a_lost_one_never_follow_new_ones() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let put = |journal: &Journal<RealEnv>, row: u32| {
+        let key = row.to_be_bytes();
+        let put = |transaction: &mut dyn Transaction| {
+            transaction.put(Table::Inodes, &key, seal(Table::Inodes, &key, &row));
+            Ok::<_, EngineError>(())
+        };
+        journal.write(put).expect("written").1
+    };
+    let copy = |from: &Path| {
+        let copy = tempfile::tempdir().expect("a directory");
+        for name in FILES {
+            std::fs::copy(from.join(name), copy.path().join(name)).expect("copied");
+        }
+        copy
+    };
+    let journal = open(dir.path()).expect("opens");
+    for row in [1, 2] {
+        block_on(journal.written(put(&journal, row))).expect("written");
+    }
+    // The power fails before the sync: the first frame is lost, the second one is not.
+    let after = copy(dir.path());
+    let log = after.path().join("log.0");
+    let mut bytes = std::fs::read(&log).expect("read");
+    let second = bytes.windows(4).skip(1).position(|bytes| bytes == b"WLO2").expect("a second frame") + 1;
+    bytes[..second].fill(0);
+    std::fs::write(&log, bytes).expect("written");
+    let journal = open(after.path()).expect("opens");
+    assert_eq!(rows(&journal), 0);
+    // A frame of the same length, and then another loss of power.
+    block_on(journal.durable(put(&journal, 3))).expect("durable");
+    let journal = open(copy(after.path()).path()).expect("opens");
+    assert_eq!(rows(&journal), 1, "only the new change");
+}
+
+#[test]
 fn user_data_is_never_taken_for_a_frame() {
     let dir = tempfile::tempdir().expect("a directory");
     // Values that contain valid next frames, at every offset within a sector.
     let mut forged = Vec::new();
     for number in 1..400 {
-        forged.extend(log_bytes::frame(number, &[(Table::Inodes, vec![1, 2, 3], Some(vec![9; 20]))]));
+        forged.extend(log_bytes::frame(number, 0, &[(Table::Inodes, vec![1, 2, 3], Some(vec![9; 20]))]));
         forged.push(0);
     }
     let put = |journal: &Journal<RealEnv>, row: u32, value: Vec<u8>| {

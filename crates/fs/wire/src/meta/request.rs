@@ -624,4 +624,7 @@ pub enum MetaRequest {
         #[serde(deserialize_with = "bounded::vec::<_, _, PATHS_MAX>")]
         files: Vec<FileId>,
     },
+    /// Waits until all changes of names and attributes that were answered before their sync survive a loss of power. Reply:
+    /// `Done`.
+    SyncNames,
 }

@@ -278,6 +278,7 @@ fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> Result<m
     options.compression =
         metadata::DefaultCompression { cluster: cluster.compression, targets: cluster.compressions() };
     options.grace = found.grace;
+    options.syncs_all_names = found.syncs_all_names;
     options.capacities = cluster.capacities();
     let weft_config::Limits { user_opens: opens, user_locks: locks, user_inodes: inodes, .. } =
         cluster.limits;

@@ -223,6 +223,8 @@ impl Cluster {
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(METADATA.into(), self.map.clone());
                 config.options.capability_life = plan.capability_life;
+                // The model of names takes each reply for durable. Earlier ones are tested in `weft-server`.
+                config.options.syncs_all_names = true;
                 let limited = (0..)
                     .zip(&plan.capacities)
                     .filter_map(|(id, capacity)| Some((TargetId(id), (*capacity)?)));

@@ -19,6 +19,12 @@ use weft_wire::meta::{InodePath, MetaReply, QUOTAS_MAX, Quota, QuotaSubject, ROO
 /// Number of directory entries counted in one step.
 const COUNTED_MAX: usize = 1024;
 
+/// Bytes of paths in one page of a listing, at least; one path more may follow.
+const PATH_BYTES_MAX: usize = 256 << 10;
+
+/// Length of a shown path. A longer one, which no program can open, is shown as its last bytes.
+const PATH_LEN_MAX: usize = 4096;
+
 impl Op<'_> {
     /// Sets the limits of an account, and begins it if it is new.
     pub(in crate::metadata) fn set_quota(
@@ -170,7 +176,7 @@ impl Op<'_> {
         let from = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
         let (mut found, mut more) = (Vec::new(), false);
         s.scan(Table::Quotas, from, &mut |key, value| {
-            if found.len() == QUOTAS_MAX / 4 {
+            if found.len() == QUOTAS_MAX {
                 more = true;
                 return Ok(Scan::Stop);
             }
@@ -178,9 +184,17 @@ impl Op<'_> {
             found.extend(quota_of_key(key).map(|id| (id, account)));
             Ok(Scan::Next)
         })?;
-        let quotas: Outcome<Vec<Quota>> =
-            found.iter().map(|(id, account)| described(s, *id, account)).collect();
-        Ok(MetaReply::Quotas { quotas: quotas?, more })
+        let (mut quotas, mut path_bytes) = (Vec::new(), 0);
+        for (id, account) in &found {
+            if path_bytes > PATH_BYTES_MAX {
+                more = true;
+                break;
+            }
+            let quota = described(s, *id, account)?;
+            path_bytes += quota.path.len();
+            quotas.push(quota);
+        }
+        Ok(MetaReply::Quotas { quotas, more })
     }
 
     /// Accounts that limit new files of the caller, in the tree of `at` if given.
@@ -218,9 +232,18 @@ fn tree(id: &QuotaId) -> Option<FileId> {
 fn described(s: &dyn Snapshot, id: QuotaId, account: &QuotaRow) -> Outcome<Quota> {
     let path = match id {
         // A removed directory that is still open has no path.
-        QuotaId::Tree(dir) => path_of(s, dir).unwrap_or_default(),
+        QuotaId::Tree(dir) => shown(path_of(s, dir).unwrap_or_default()),
         QuotaId::User(_) => Vec::new(),
     };
     let QuotaRow { limits, usage, is_counted } = *account;
     Ok(Quota { id, path, limits, usage, is_counted })
+}
+
+/// The end of a path that is too long to be shown.
+fn shown(mut path: Vec<u8>) -> Vec<u8> {
+    if path.len() > PATH_LEN_MAX {
+        path.drain(..path.len() - PATH_LEN_MAX);
+        path.splice(..3, *b"...");
+    }
+    path
 }

@@ -146,7 +146,15 @@ impl<E: Env> Peer<E> {
     /// A process of a job whose I/O delegates transfer all bytes.
     pub fn of_job(service: &Arc<Service<E>>, session: u128, identity: Identity, job: JobNumber) -> Self {
         let principal = Principal::local(identity, false);
-        let ctx = service.connected_as(SessionId(session), 0, principal, (100 + session as u32, Some(job)));
+        let ctx =
+            service.connected_as(SessionId(session), 0, principal, (100 + session as u32, Some(job)), false);
+        Self { service: service.clone(), ctx, seq: 0, next_handle: 0 }
+    }
+
+    /// A process that ends with the host of the service.
+    pub fn on_host(service: &Arc<Service<E>>, session: u128, identity: Identity) -> Self {
+        let principal = Principal::local(identity, false);
+        let ctx = service.connected_as(SessionId(session), 0, principal, (100 + session as u32, None), true);
         Self { service: service.clone(), ctx, seq: 0, next_handle: 0 }
     }
 

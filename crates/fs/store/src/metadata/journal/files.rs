@@ -114,7 +114,7 @@ pub(super) async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {
 }
 
 /// Applies the changes in the logs to the base. Returns the number of the last frame and the key of later ones: the
-/// base's, or `fresh` if it has none.
+/// base's, or `fresh` if it has none or if frames with its key could follow new ones.
 pub(super) fn recover<E: Env>(
     base: &Base<Blocking<E>>,
     logs: &[Blocking<E>; 2],
@@ -134,11 +134,13 @@ pub(super) fn recover<E: Env>(
     }
     found.sort_by_key(|(first, _)| *first);
     let mut delta = Delta::default();
-    let mut last = applied;
+    let (mut last, mut has_remains) = (applied, false);
     for (_, log) in found {
-        last = replay(log, key, last, &mut delta)?;
+        let end = replay(log, key, last, &mut delta)?;
+        last = end.last;
+        has_remains |= end.has_remains;
     }
-    let next_key = if key == LogKey::NONE { fresh } else { key };
+    let next_key = if key == LogKey::NONE || has_remains { fresh } else { key };
     if last > applied || next_key != key {
         let result = base.apply(&delta, last, next_key);
         if reserve.release_for_retry(&result) {

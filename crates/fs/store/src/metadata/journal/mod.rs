@@ -13,7 +13,8 @@
 //! | event | effect |
 //! | --- | --- |
 //! | write | under one lock: rows in `delta`, change in the pending frame, next [`Point`] |
-//! | durable | the first waiter writes and syncs the pending frame for all others |
+//! | written | the caller writes the pending frame, without a sync |
+//! | durable | the first waiter writes the pending frame and syncs the log for all others |
 //! | log full | `delta` becomes `frozen`; frames go to the other log |
 //! | checkpoint | one redb transaction with the frozen rows and the last frame's number |
 //! | read | newest first: `delta`, `frozen`, base |
@@ -54,6 +55,9 @@ use weft_env::{BlockingFile, Dir, Env, File, Notify, OpenMode};
 
 /// Number of pending bytes above which changes are written although no caller waits.
 const DEFERRED_BYTES_MAX: usize = 256 << 10;
+/// Bytes of frames that may wait for a sync. Above that, whoever writes the next one syncs. A start searches a multiple of
+/// it for the proof that a damaged frame was durable.
+const UNSYNCED_BYTES_MAX: u64 = 256 << 10;
 /// Space reserved for a full device, in lengths of a log.
 const RESERVE_LOG_LENGTHS: u64 = 4;
 /// On a full device, a log counts as full at this fraction of its length, so that a checkpoint needs little space.
@@ -101,7 +105,9 @@ impl<E: Env> Clone for Journal<E> {
 
 struct Shared<E: Env> {
     env: E,
-    /// Locked before `commit` when both are held.
+    /// Locked before `state`.
+    end: Mutex<LogEnd>,
+    /// Locked before `commit`.
     state: RwLock<State>,
     commit: Mutex<Commit>,
     /// Signaled when changes became durable, a checkpoint completed, or the background task ended.
@@ -139,19 +145,33 @@ struct State {
     checkpoint_error: Option<EngineError>,
 }
 
-/// Progress of the log. Only the leader of a commit changes `file`, `offset` and `frame`.
-struct Commit {
-    durable: u64,
-    leading: bool,
+/// Where the next frame goes, and what has been written since the last sync.
+struct LogEnd {
     file: usize,
     offset: u64,
     /// Number of the next frame.
     frame: u64,
     /// Empty buffer to fill next.
     spare: Vec<u8>,
+    /// Logs with frames that no sync has begun to cover.
+    unsynced_files: [bool; 2],
+    /// Bytes of these frames.
+    unsynced_bytes: u64,
+}
+
+/// Progress of the log.
+struct Commit {
+    /// Point up to which changes are written, so that they survive the process.
+    written: u64,
+    /// Point up to which changes are synced.
+    durable: u64,
+    /// Last frame of these.
+    synced_frame: u64,
+    /// Whether a task syncs the log.
+    leading: bool,
     commits: u64,
     checkpoints: u64,
-    /// Time of the oldest pending change without a waiting caller.
+    /// Time of the oldest change without a waiting caller.
     deferred_since: Option<Nanos>,
     stop: bool,
     is_task_running: bool,
@@ -266,6 +286,9 @@ impl<E: Env> Journal<E> {
         identity.check(&spec.cluster)?;
         if identity.id.is_none() {
             identity.id = random_id(&env);
+        }
+        if found != identity.encode() {
+            // Of an earlier version, which would not find later changes.
             store_identity(&dir, &identity.encode()).await?;
         }
 
@@ -293,7 +316,6 @@ impl<E: Env> Journal<E> {
         let reserve = Reserve::new(room, dir.clone(), options.log_len, len_max).await;
         let (last, key) = recover(&base, &logs, &reserve, LogKey(u64::from_le_bytes(fresh)))?;
         reserve.allocate().await;
-        let frame = last + 1;
         let this = Self(Arc::new(Shared {
             state: RwLock::new(State {
                 delta: Delta::default(),
@@ -304,13 +326,19 @@ impl<E: Env> Journal<E> {
                 failed: None,
                 checkpoint_error: None,
             }),
-            commit: Mutex::new(Commit {
-                durable: 0,
-                leading: false,
+            end: Mutex::new(LogEnd {
                 file: 0,
                 offset: 0,
-                frame,
+                frame: last + 1,
                 spare: Vec::new(),
+                unsynced_files: [false; 2],
+                unsynced_bytes: 0,
+            }),
+            commit: Mutex::new(Commit {
+                written: 0,
+                durable: 0,
+                synced_frame: last,
+                leading: false,
                 commits: 0,
                 checkpoints: 0,
                 deferred_since: None,
@@ -403,6 +431,17 @@ impl<E: Env> Engine for Journal<E> {
         Ok((result, Point(state.point)))
     }
 
+    async fn written(&self, point: Point) -> Result<(), EngineError> {
+        let shared = &*self.0;
+        if shared.commit.lock().written < point.0
+            && self.append_pending()?.unsynced_bytes > UNSYNCED_BYTES_MAX
+        {
+            return self.durable(point).await;
+        }
+        self.sync_soon(point);
+        Ok(())
+    }
+
     async fn durable(&self, point: Point) -> Result<(), EngineError> {
         let shared = &*self.0;
         loop {
@@ -418,12 +457,6 @@ impl<E: Env> Engine for Journal<E> {
                 shared.progress.wait(epoch, None).await;
                 continue;
             }
-            let failed = shared.state.read().failed.clone();
-            if let Some(error) = failed {
-                shared.commit.lock().leading = false;
-                shared.progress.notify_all();
-                return Err(error);
-            }
             self.lead().await?;
         }
     }
@@ -433,17 +466,7 @@ impl<E: Env> Engine for Journal<E> {
         if shared.state.read().pending.len() > DEFERRED_BYTES_MAX {
             return self.durable(point).await;
         }
-        let first = {
-            let mut commit = shared.commit.lock();
-            let first = commit.deferred_since.is_none() && commit.durable < point.0;
-            if first {
-                commit.deferred_since = Some(shared.env.now());
-            }
-            first
-        };
-        if first {
-            shared.work.notify_all();
-        }
+        self.sync_soon(point);
         Ok(())
     }
 
@@ -475,6 +498,10 @@ impl<E: Env> Engine for Journal<E> {
 
     fn now(&self) -> Point {
         Point(self.0.state.read().point)
+    }
+
+    fn durable_point(&self) -> Point {
+        Point(self.0.commit.lock().durable)
     }
 
     fn stats(&self) -> EngineStats {
