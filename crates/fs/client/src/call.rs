@@ -194,7 +194,7 @@ impl<E: Env> Core<E> {
         attempts: Attempts,
     ) -> Result<io::Result<MetaReply>, Error> {
         let connection = self.metadata_connection(pooled, attempts.deadline).await?;
-        // A change waits for the disk, and some requests wait long. The server chooses the processor for those.
+        // Changes write to the log, and some requests wait long. The server chooses the processor for those.
         let answered_from_memory =
             connection.local && call.seq == 0 && call.request.wait_max() == Nanos::ZERO;
         connection.link.set_waits_on(if answered_from_memory { self.processor() } else { None });

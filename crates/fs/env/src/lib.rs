@@ -294,6 +294,10 @@ pub trait Conn: Send + 'static {
     /// Returns the peer.
     fn peer(&self) -> &Peer;
 
+    /// Sets whether the peer is expected to answer on the processor of this task. A receive then gives the processor up
+    /// a few times before it sleeps: a task that sleeps may wake on another processor, far from its peer.
+    fn set_shares_processor(&mut self, _shares: bool) {}
+
     /// Changes the timeout of each send and receive; `None` waits forever.
     fn set_timeout(&mut self, timeout: Option<Nanos>) -> io::Result<()>;
 

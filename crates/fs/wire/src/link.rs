@@ -95,6 +95,7 @@ impl<C: Conn> Link<C> {
     /// this connection alone, with a peer on the same machine.
     pub fn set_waits_on(&mut self, processor: Option<Processor>) {
         self.waits_on = processor;
+        self.conn.set_shares_processor(processor.is_some());
     }
 
     /// Sets whether payloads sent from now on carry checksums.

@@ -106,7 +106,7 @@ async fn load(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
     load_from(Peer::new, env, seed, progress).await;
 }
 
-/// The same by clients on the host of the service. They sync now and then.
+/// Each client, on the host of the service, changes a directory of its own, and syncs now and then.
 async fn load_on_host(env: SimEnv, seed: u64, progress: Vec<Arc<Mutex<Progress>>>) {
     load_from(Peer::on_host, env, seed, progress).await;
 }

@@ -21,7 +21,7 @@ async fn open(env: &SimEnv) -> Result<Journal<SimEnv>, OpenError> {
     Journal::open(env.clone(), dir, "/", &wanted, options).await
 }
 
-/// Value of a change. Few lengths, so that frames left from before a loss of power often fit behind new ones.
+/// Value of a change. It has one of two lengths, so that frames left by a loss of power often fit behind new ones.
 fn value(draw: u64) -> ([u8; 8], Vec<u8>) {
     (draw.to_le_bytes(), vec![draw as u8; (draw >> 8) as usize % 2 * 100])
 }
@@ -37,7 +37,7 @@ fn put(journal: &Journal<SimEnv>, number: u32, draw: u64) -> Result<Point, Engin
     Ok(journal.write(change)?.1)
 }
 
-/// What a client knows of its changes, which have the numbers from 1 on.
+/// Changes that a client made and was told of. They have the numbers from 1 on.
 #[derive(Default)]
 struct Told {
     values: Mutex<Vec<u64>>,

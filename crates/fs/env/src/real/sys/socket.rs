@@ -284,18 +284,28 @@ pub fn recv(fd: &Fd, parts: &[libc::iovec], all: bool) -> io::Result<usize> {
     .map_err(timed_out)
 }
 
-/// Receives into `parts` and passes every attached descriptor to `attached`.
+/// Gives the processor up to another task that is ready to run on it.
+pub fn yield_processor() {
+    // SAFETY: without arguments.
+    let _ = unsafe { call!(SYS_sched_yield) };
+}
+
+/// Receives into `parts` and passes every attached descriptor to `attached`. Fails with kind `TimedOut` after the
+/// socket's timeout or, without `waits`, at once if nothing has arrived.
 pub fn recv_with(
     fd: &Fd,
     parts: &[libc::iovec],
     all: bool,
+    waits: bool,
     mut attached: impl FnMut(Fd),
 ) -> io::Result<usize> {
     let mut message = message(parts);
     let mut control = Control([0; 64]);
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of::<Control>() as _;
-    let flags = libc::MSG_CMSG_CLOEXEC | if all { libc::MSG_WAITALL } else { 0 };
+    let flags = libc::MSG_CMSG_CLOEXEC
+        | if all { libc::MSG_WAITALL } else { 0 }
+        | if waits { 0 } else { libc::MSG_DONTWAIT };
     // SAFETY: everything that `message` points to lives until the call returns, and the caller has borrowed the memory
     // of `parts` for writing.
     let count = unsafe { call!(SYS_recvmsg, fd.0, &raw mut message, flags) }.map_err(timed_out)?;

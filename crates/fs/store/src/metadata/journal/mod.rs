@@ -145,7 +145,7 @@ struct State {
     checkpoint_error: Option<EngineError>,
 }
 
-/// Where the next frame goes, and what has been written since the last sync.
+/// Place of the next frame, and the frames since the last sync.
 struct LogEnd {
     file: usize,
     offset: u64,
