@@ -15,7 +15,7 @@ use weft_wire::meta::ROOT;
 /// File ids for each second of the wall clock; they last until the year 2106.
 const IDS_PER_SECOND: u64 = 1 << 16;
 /// Number of file ids skipped after a crash. Files whose creation was lost had such ids, and a client may still use
-/// them. A connection waited for each lost creation, so there were fewer.
+/// them. There were fewer: a connection waited for each lost creation, or its frame was among few that were not synced.
 const SKIPPED_AFTER_CRASH: u64 = 1 << 20;
 
 /// Begins the ids of start number `start`.

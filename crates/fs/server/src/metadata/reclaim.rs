@@ -24,10 +24,8 @@ impl<E: Env> Service<E> {
             let reopen = |t: &mut dyn Transaction, op: &Op<'_>| op.adopt(t, OpenOrigin::Reclaimed, open);
             match self.commit(call, reopen).await {
                 Ok(_) => {
-                    let mut opens = self.core.opens.lock();
-                    opens.set_durable(open.file);
-                    let entry = opens.get(session, open.handle);
-                    drop(opens);
+                    self.wait_for_mark(call, open.file, false).await?;
+                    let entry = self.core.opens.lock().get(session, open.handle);
                     if open.caching && !entry.is_some_and(|entry| entry.caching) {
                         uncached.push(open.handle);
                     }

@@ -155,7 +155,7 @@ impl<E: Env> Service<E> {
             R::Adopt { open, parent } => {
                 let origin = OpenOrigin::Adopted(parent.bound_to(call.ctx.owner()));
                 let reply = self.change_as_urgent(call, |t, op| op.adopt(t, origin, &open)).await?;
-                self.core.opens.lock().set_durable(open.file);
+                self.wait_for_mark(call, open.file, false).await?;
                 Ok(reply)
             }
             R::Close { handle, summary } => self.close(call, handle, summary).await,
@@ -479,7 +479,7 @@ impl<E: Env> Service<E> {
         self.wait_for_mark(call, opened.attr.file, opened.created).await
     }
 
-    async fn wait_for_mark(&self, call: &Call<'_>, file: FileId, is_created: bool) -> Outcome<()> {
+    pub(super) async fn wait_for_mark(&self, call: &Call<'_>, file: FileId, is_created: bool) -> Outcome<()> {
         if is_seeded(Mutant::ReusedIds) {
             return Ok(());
         }

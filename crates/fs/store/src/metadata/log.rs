@@ -28,7 +28,7 @@
 //! | invalid or missing, no later frame proves that it was synced | lost with the power before its sync: the log ends before it |
 //! | invalid or missing, a later frame proves that it was synced | damaged since: the log is rejected |
 //!
-//! Frames that a loss of power has left behind the end are not valid later: each start chooses a new key.
+//! Frames that a loss of power has left behind the end are not valid later: the next start chooses a new key.
 
 use super::delta::Delta;
 use super::engine::Table;

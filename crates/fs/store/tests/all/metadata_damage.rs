@@ -132,6 +132,64 @@ fn frames_behind_a_lost_one_never_follow_new_ones() {
     assert_eq!(rows(&journal), 1, "only the new change");
 }
 
+/// A log that was used before keeps the beginning of that use, while later sectors of its new frames reached the disk.
+#[test]
+fn a_lost_beginning_of_a_log_is_no_damage_of_the_other_one() {
+    const FILLING: usize = 1000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    let journal = open(dir.path()).expect("opens");
+    let put = |row: u32| {
+        let key = row.to_be_bytes();
+        let value = (row, vec![row as u8; FILLING]);
+        let put = |transaction: &mut dyn Transaction| {
+            transaction.put(Table::Inodes, &key, seal(Table::Inodes, &key, &value));
+            Ok::<_, EngineError>(())
+        };
+        journal.write(put).expect("written").1
+    };
+    let put_durably = |row: u32| block_on(journal.durable(put(row))).expect("durable");
+    // All frames have one length, so each log takes the same number.
+    let mut row = 0;
+    let is_second_used = || std::fs::read(path("log.1")).expect("read").starts_with(b"WLO2");
+    while !is_second_used() {
+        row += 1;
+        put_durably(row);
+    }
+    let per_log = row - 1;
+    // Both logs have been used, and the first one is in use again.
+    while row < 2 * per_log + 1 || journal.stats().checkpoints < 2 {
+        row += 1;
+        put_durably(row);
+    }
+    let kept = tempfile::tempdir().expect("a directory");
+    for name in ["identity", "base.redb", "base.sums"] {
+        std::fs::copy(path(name), kept.path().join(name)).expect("copied");
+    }
+    // As if the checkpoint of the first log took long: the base stays as it is, and frames go to the second log.
+    let before = std::fs::read(path("log.1")).expect("read");
+    let last = 3 * per_log;
+    assert!(row < last, "the checkpoint took all of the next log");
+    (row + 1..=last).for_each(put_durably);
+    assert_eq!(std::fs::read(path("log.1")).expect("read"), before);
+    for next in last + 1..last + 12 {
+        block_on(journal.written(put(next))).expect("written");
+    }
+    std::fs::copy(path("log.0"), kept.path().join("log.0")).expect("copied");
+    let mut log = std::fs::read(path("log.1")).expect("read");
+    assert!(log[..4096] != before[..4096] && log[4096..8192] != before[4096..8192], "the log is in use");
+    log[..4096].copy_from_slice(&before[..4096]);
+    std::fs::write(kept.path().join("log.1"), log).expect("written");
+
+    let journal = open(kept.path()).expect("opens");
+    let has = |row: u32| {
+        let key = row.to_be_bytes();
+        journal.read(|snapshot: &dyn Snapshot| snapshot.get(Table::Inodes, &key).expect("read").is_some())
+    };
+    assert!((1..=last).all(has), "all durable rows");
+    assert!(!(last + 1..last + 12).any(has), "no row without those before it");
+}
+
 #[test]
 fn user_data_is_never_taken_for_a_frame() {
     let dir = tempfile::tempdir().expect("a directory");

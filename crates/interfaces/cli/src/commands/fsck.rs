@@ -439,7 +439,8 @@ impl Check<'_> {
             true => self.kept(repaired, len),
             false => {
                 " of this metadata, which never allocated its file id: it is kept, because another copy of \
-                 the metadata may own it; restore that copy, or remove the datafile on its server"
+                 the metadata may own it; restore that copy. If there is none, a loss of power undid the creation of \
+                 the file: remove the datafile on its server"
             }
         };
         self.problem(&format!("{text}{more}"), repaired);

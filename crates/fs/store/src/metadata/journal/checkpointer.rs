@@ -8,8 +8,8 @@ use std::sync::Arc;
 use weft_core::Nanos;
 use weft_env::{Env, Notify};
 
-/// Maximum time that a change without a waiting caller stays in memory only.
-const DEFERRED_MAX: Nanos = Nanos::from_s(1);
+/// Maximum time that a change without a waiting caller is not synced. During a long checkpoint, the next change syncs it.
+pub(super) const DEFERRED_MAX: Nanos = Nanos::from_s(1);
 /// Delay before a failed checkpoint is repeated.
 const CHECKPOINT_RETRY: Nanos = Nanos::from_s(1);
 
@@ -68,9 +68,12 @@ impl<E: Env> Journal<E> {
 
     async fn checkpoint(&self, delta: &Delta, frame: u64) {
         let shared = &*self.0;
-        let mut result = self.apply_frozen(delta, frame);
+        let mut result = self.apply_when_durable(delta, frame).await;
         if shared.reserve.release_for_retry(&result) {
-            result = self.reopen_base().and_then(|()| self.apply_frozen(delta, frame));
+            result = match self.reopen_base() {
+                Ok(()) => self.apply_when_durable(delta, frame).await,
+                Err(error) => Err(error),
+            };
         }
         if result.is_err() {
             // The checkpoint is repeated soon, and its result then counts.
@@ -92,6 +95,15 @@ impl<E: Env> Journal<E> {
             }
         }
         shared.progress.notify_all();
+    }
+
+    /// Applies frozen changes to the base. On a full device this takes several transactions; the log must be durable
+    /// first, so that a start after a loss of power finds what the base lacks.
+    async fn apply_when_durable(&self, delta: &Delta, frame: u64) -> Result<BaseSnapshot, EngineError> {
+        if self.0.reserve.is_low() {
+            self.durable(self.now()).await?;
+        }
+        self.apply_frozen(delta, frame)
     }
 
     /// Applies frozen changes to the base; returns its new snapshot.

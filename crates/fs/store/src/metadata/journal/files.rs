@@ -129,8 +129,10 @@ pub(super) fn recover<E: Env>(
             let what = format!("{name} is empty; restore the metadata path from a copy");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
         }
-        // A log with a damaged beginning goes last. If it has newer frames than the other, they are found.
-        found.push((first_frame(log, key)?.unwrap_or(u64::MAX), log));
+        // A log with a damaged beginning, or with one that is left from an earlier use, goes last. If it has newer frames
+        // than the other, they are found.
+        let first = first_frame(log, key)?.filter(|first| *first > applied);
+        found.push((first.unwrap_or(u64::MAX), log));
     }
     found.sort_by_key(|(first, _)| *first);
     let mut delta = Delta::default();
@@ -144,6 +146,8 @@ pub(super) fn recover<E: Env>(
     if last > applied || next_key != key {
         let result = base.apply(&delta, last, next_key);
         if reserve.release_for_retry(&result) {
+            // The parts are no transaction together, and the logs must survive a loss of power between them.
+            logs.iter().try_for_each(BlockingFile::sync)?;
             // redb stops using a file after its first error.
             base.reopen()?;
             for part in delta.parts(LOW_TRANSACTION_BYTES) {

@@ -39,6 +39,7 @@ use super::engine::{BaseCheck, Engine, EngineError, EngineStats, Point, Snapshot
 use super::identity::{Identity, IdentityError};
 use super::log::{LogKey, append_change, start_frame};
 use crate::emulate::{Emulated, Emulator};
+use checkpointer::DEFERRED_MAX;
 use files::{
     BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, RESERVE, SUMS, check_empty, format, read_all, recover,
     store_identity,
@@ -433,9 +434,13 @@ impl<E: Env> Engine for Journal<E> {
 
     async fn written(&self, point: Point) -> Result<(), EngineError> {
         let shared = &*self.0;
-        if shared.commit.lock().written < point.0
-            && self.append_pending()?.unsynced_bytes > UNSYNCED_BYTES_MAX
-        {
+        let (is_written, deferred_since) = {
+            let commit = shared.commit.lock();
+            (commit.written >= point.0, commit.deferred_since)
+        };
+        let is_due = |since: Nanos| shared.env.now().saturating_sub(since) > DEFERRED_MAX;
+        let is_much = !is_written && self.append_pending()?.unsynced_bytes > UNSYNCED_BYTES_MAX;
+        if is_much || deferred_since.is_some_and(is_due) {
             return self.durable(point).await;
         }
         self.sync_soon(point);
