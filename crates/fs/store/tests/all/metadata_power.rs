@@ -37,7 +37,7 @@ fn put(journal: &Journal<SimEnv>, number: u32, draw: u64) -> Result<Point, Engin
     Ok(journal.write(change)?.1)
 }
 
-/// Changes that a client made and was told of. They have the numbers from 1 on.
+/// Changes of a client, numbered from 1, and the replies to them.
 #[derive(Default)]
 struct Told {
     values: Mutex<Vec<u64>>,
