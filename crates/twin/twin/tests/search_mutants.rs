@@ -59,7 +59,7 @@ fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
         Mutant::ChangeTwice => (rare(400), off),
         Mutant::ShrinkingSize => (rare(150), off),
         Mutant::UnnotedChange | Mutant::ReadableSeal => (0..SEEDS_MAX, moves),
-        Mutant::ForgottenCut => (rare(1700), moves),
+        Mutant::ForgottenCut => (rare(750), moves),
         Mutant::ReusedIds => (rare(600), off),
         Mutant::TrustedCopy => (0..SEEDS_MAX, Options { stops: Some(true), ..moves }),
         Mutant::ReducedReservation => (rare(14_000_000), Options { parts: Some(true), ..moves }),
@@ -84,7 +84,7 @@ fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
         | Mutant::ReplicaAfterCut
         | Mutant::LooseReplica
         | Mutant::KeptReplica => (0..SEEDS_MAX, replicas),
-        Mutant::ForgottenLineage => (rare(360), Options { disks: Some(true), ..off }),
+        Mutant::ForgottenLineage => (rare(2090), Options { disks: Some(true), ..off }),
         _ => (0..SEEDS_MAX, off),
     }
 }
