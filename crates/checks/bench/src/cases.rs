@@ -323,35 +323,39 @@ impl<'a, W: Write> Bench<'a, W> {
         let small = [("create", Create), ("stat", Stat), ("read", Read), ("remove", Remove)];
         let hard = ("mdtest-hard", SMALL_FILE_LEN, &small[..]);
         for (name, len, phases) in [empty, hard] {
-            let mdtest = |phase| {
-                let (ranks, files, len) = (self.ranks, self.args.files, Size(len));
-                let phases = vec![phase];
-                WorkloadSpec::Mdtest(Mdtest {
-                    ranks,
-                    files,
-                    phases,
-                    write: len,
-                    read: len,
-                    ..Mdtest::default()
-                })
-            };
-            let mut passes: Vec<_> =
-                phases.iter().map(|(name, phase)| (*name, mdtest(*phase), self.new_series())).collect();
-            for _ in 0..self.args.rounds {
-                let mut round = self.begin_round(interface, transport, self.ranks)?;
-                for (_, workload, series) in &mut passes {
-                    for (series, (outcomes, server)) in
-                        series.iter_mut().zip(self.run_once(&mut round, workload, false, false)?)
-                    {
-                        let only = outcomes.values().find(|outcome| outcome.ops > 0).copied();
-                        series.add(&Done { outcome: only.unwrap_or_default(), server });
-                    }
+            self.mdtest_case(interface, transport, (name, Size(len)), phases)?;
+        }
+        Ok(())
+    }
+
+    /// Runs mdtest with files of one length.
+    fn mdtest_case(
+        &mut self,
+        interface: Interface,
+        transport: Transport,
+        (name, len): (&str, Size),
+        phases: &[(&str, MdPhase)],
+    ) -> io::Result<()> {
+        let mdtest = |phase| {
+            let (ranks, files, phases) = (self.ranks, self.args.files, vec![phase]);
+            WorkloadSpec::Mdtest(Mdtest { ranks, files, phases, write: len, read: len, ..Mdtest::default() })
+        };
+        let mut passes: Vec<_> =
+            phases.iter().map(|(name, phase)| (*name, mdtest(*phase), self.new_series())).collect();
+        for _ in 0..self.args.rounds {
+            let mut round = self.begin_round(interface, transport, self.ranks)?;
+            for (_, workload, series) in &mut passes {
+                for (series, (outcomes, server)) in
+                    series.iter_mut().zip(self.run_once(&mut round, workload, false, false)?)
+                {
+                    let only = outcomes.values().find(|outcome| outcome.ops > 0).copied();
+                    series.add(&Done { outcome: only.unwrap_or_default(), server });
                 }
-                self.end_round(round)?;
             }
-            for (operation, _, series) in passes {
-                self.rows(name.to_owned(), interface, transport, 0, operation, &series)?;
-            }
+            self.end_round(round)?;
+        }
+        for (operation, _, series) in passes {
+            self.rows(name.to_owned(), interface, transport, 0, operation, &series)?;
         }
         Ok(())
     }

@@ -8,7 +8,6 @@ mod common;
 use common::shared_cluster::SharedCluster;
 use common::{mounts, needs, shown, succeeded};
 use std::io::Read;
-use std::ops::Deref;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -17,53 +16,41 @@ use std::time::{Duration, Instant};
 const ADA: u32 = 4711;
 const BOB: u32 = 4712;
 
-/// A server on a Unix socket that the users of this host share.
-struct Shared(SharedCluster);
-
-impl Deref for Shared {
-    type Target = SharedCluster;
-    fn deref(&self) -> &SharedCluster {
-        &self.0
-    }
-}
-
 /// Starts the server; `None` without root.
-fn shared() -> Option<Shared> {
-    SharedCluster::new(&[&[""]]).map(Shared)
+fn shared() -> Option<SharedCluster> {
+    SharedCluster::new(&[&[""]])
 }
 
-impl Shared {
-    /// Creates a local directory that a user owns.
-    fn local(&self, name: &str, uid: u32) -> PathBuf {
-        let path = self.path(name);
-        std::fs::create_dir(&path).expect("a directory");
-        chown(&path, Some(uid), Some(uid)).expect("root may");
-        path
-    }
+/// Creates a local directory that a user owns.
+fn local(shared: &SharedCluster, name: &str, uid: u32) -> PathBuf {
+    let path = shared.path(name);
+    std::fs::create_dir(&path).expect("a directory");
+    chown(&path, Some(uid), Some(uid)).expect("root may");
+    path
+}
 
-    /// Runs a script of the user ada under `weft run`, which must succeed, and returns its standard output. The server
-    /// is killed and restarted when the script asks for it.
-    fn script(&mut self, mut command: Command, sync: &Path) -> String {
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut child = Ended(child);
-        let end = Instant::now() + Duration::from_secs(120);
-        let wait = |child: &mut Ended, what: &dyn Fn() -> bool| {
-            while !what() && child.0.try_wait().expect("our own child").is_none() {
-                assert!(Instant::now() < end, "the script still runs after two minutes");
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        };
-        wait(&mut child, &|| sync.join("ready").exists());
-        if sync.join("ready").exists() {
-            self.0.kill();
-            self.0.start();
-            std::fs::write(sync.join("go"), "").expect("written");
+/// Runs a script of the user ada under `weft run`, which must succeed, and returns its standard output. The server
+/// is killed and restarted when the script asks for it.
+fn script(shared: &mut SharedCluster, mut command: Command, sync: &Path) -> String {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut child = Ended(child);
+    let end = Instant::now() + Duration::from_secs(120);
+    let wait = |child: &mut Ended, what: &dyn Fn() -> bool| {
+        while !what() && child.0.try_wait().expect("our own child").is_none() {
+            assert!(Instant::now() < end, "the script still runs after two minutes");
+            std::thread::sleep(Duration::from_millis(10));
         }
-        wait(&mut child, &|| false);
-        let output = child.output();
-        assert!(output.status.success(), "{}", shown(&output));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    wait(&mut child, &|| sync.join("ready").exists());
+    if sync.join("ready").exists() {
+        shared.kill();
+        shared.start();
+        std::fs::write(sync.join("go"), "").expect("written");
     }
+    wait(&mut child, &|| false);
+    let output = child.output();
+    assert!(output.status.success(), "{}", shown(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// A child process that is killed if the test fails.
@@ -152,10 +139,10 @@ const SAID: &str = "123\n5\none two three four five \nnew";
 fn programs_of_a_user_keep_open_files_and_directories() {
     needs("python3");
     let Some(mut shared) = shared() else { return };
-    let sync = shared.local("sync", ADA);
+    let sync = local(&shared, "sync", ADA);
     let mut command = shared.weft(ADA, ["run", "--", "bash", "-c", SCRIPT]);
     command.env("TOP", "/weft/all").env("SYNC", &sync).env("TMPDIR", &sync);
-    let said = shared.script(command, &sync);
+    let said = script(&mut shared, command, &sync);
     assert_eq!(said.trim_end(), SAID);
 
     // Another user cannot see the files or change their names.
@@ -191,7 +178,7 @@ fn a_mount_of_a_user_keeps_open_files_and_directories() {
         return;
     }
     let Some(mut shared) = shared() else { return };
-    let (sync, dir) = (shared.local("sync", ADA), shared.local("mount", ADA));
+    let (sync, dir) = (local(&shared, "sync", ADA), local(&shared, "mount", ADA));
     let place = dir.to_str().expect("text").to_owned();
     let log = sync.join("log");
     succeeded(&mut shared.weft(ADA, ["mount", "--log", log.to_str().expect("text"), &place]));
@@ -200,7 +187,7 @@ fn a_mount_of_a_user_keeps_open_files_and_directories() {
     let uid = ADA.to_string();
     command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "bash", "-c", SCRIPT]);
     command.env("TOP", dir.join("all")).env("SYNC", &sync).env("TMPDIR", &sync).stdin(Stdio::null());
-    let said = shared.script(command, &sync);
+    let said = script(&mut shared, command, &sync);
     assert_eq!(said.trim_end(), SAID);
     mounted.end();
 }
@@ -212,7 +199,7 @@ fn a_mount_of_root_serves_each_user_with_his_own_rights() {
         return;
     }
     let Some(mut shared) = shared() else { return };
-    let (sync, dir) = (shared.local("sync", ADA), shared.local("mount", 0));
+    let (sync, dir) = (local(&shared, "sync", ADA), local(&shared, "mount", 0));
     let place = dir.to_str().expect("text").to_owned();
     succeeded(&mut shared.weft(0, ["mount", "--allow-other", &place]));
     let mounted = mounts::Mounted(dir.clone());
@@ -222,7 +209,7 @@ fn a_mount_of_root_serves_each_user_with_his_own_rights() {
         command.env("TOP", dir.join("all")).env("SYNC", &sync).env("TMPDIR", &sync).stdin(Stdio::null());
         command
     };
-    let said = shared.script(as_user(ADA, &["bash", "-c", SCRIPT]), &sync);
+    let said = script(&mut shared, as_user(ADA, &["bash", "-c", SCRIPT]), &sync);
     assert_eq!(said.trim_end(), SAID);
     let refused = as_user(BOB, &["sh", "-c", "cat \"$TOP/ada/log\""]).output().expect("starts");
     assert!(!refused.status.success(), "{}", shown(&refused));

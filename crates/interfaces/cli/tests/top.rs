@@ -9,7 +9,6 @@ use common::{Embedded, needs, shown, succeeded, until};
 use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::ops::Deref;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -21,35 +20,24 @@ const ADA: u32 = 4711;
 const BOB: u32 = 4712;
 const MIB: u64 = 1 << 20;
 
-/// A server on a Unix socket that the users of this host share. All requests go by messages.
-struct Shared(SharedCluster);
-
-impl Deref for Shared {
-    type Target = SharedCluster;
-    fn deref(&self) -> &SharedCluster {
-        &self.0
-    }
-}
-
-/// Starts the server; `None` without root.
-fn shared() -> Option<Shared> {
+/// Starts a server to which all requests go by messages; `None` without root.
+fn shared() -> Option<SharedCluster> {
     let cluster = SharedCluster::new(&[&["leases = false"; 2]])?;
     needs("python3");
-    Some(Shared(cluster))
+    Some(cluster)
 }
 
-impl Shared {
-    /// Returns one object of `weft top` as a user sees it.
-    fn top(&self, uid: u32, interval: &str) -> Value {
-        let text = succeeded(&mut self.weft(uid, ["top", "--once", "--json", "--interval", interval]));
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-    }
+/// Returns one object of `weft top` as a user sees it.
+fn top_json(shared: &SharedCluster, uid: u32, interval: &str) -> Value {
+    let text = succeeded(&mut shared.weft(uid, ["top", "--once", "--json", "--interval", interval]));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
 
-    /// Starts a program of a user that reads or writes 64 KiB of a file at regular times, until its input ends. Waits
-    /// until it has begun.
-    fn paced(&self, uid: u32, path: &str, write: bool, pause_ms: u64) -> Paced {
-        let program = format!(
-            "
+/// Starts a program of a user that reads or writes 64 KiB of a file at regular times, until its input ends. Waits
+/// until it has begun.
+fn paced(shared: &SharedCluster, uid: u32, path: &str, write: bool, pause_ms: u64) -> Paced {
+    let program = format!(
+        "
 import os, select, sys, time
 f = os.open('{path}', os.O_RDWR | os.O_CREAT, 0o644)
 os.pwrite(f, bytes(1 << 20), 0)
@@ -63,14 +51,13 @@ while time.monotonic() - begin < 120:
     if select.select([sys.stdin], [], [], max(left, 0))[0]:
         break
 ",
-            write = if write { "True" } else { "False" },
-        );
-        let mut command = self.weft(uid, ["run", "--", "python3", "-c", &program]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut begun = [0; 5];
-        child.stdout.as_mut().expect("a pipe").read_exact(&mut begun).expect("begun");
-        Paced(child)
-    }
+        write = if write { "True" } else { "False" },
+    );
+    let mut command = shared.weft(uid, ["run", "--", "python3", "-c", &program]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut begun = [0; 5];
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut begun).expect("begun");
+    Paced(child)
 }
 
 /// A program that ends when its input does.
@@ -123,7 +110,7 @@ fn bytes_are_attributed_exactly_and_other_users_are_hidden() {
     let read = shared.weft(BOB, ["cat", "/weft/all/private/of-bob"]).output().expect("weft starts");
     assert_eq!(read.stdout.len() as u64, 3 * MIB, "{}", read.status);
 
-    let top = shared.top(0, "0.2");
+    let top = top_json(&shared, 0, "0.2");
     assert_eq!(top["all_users"], true);
     assert_eq!(bytes(row(&top, "users", "uid", ADA)), (0, 8 * MIB));
     assert_eq!(bytes(row(&top, "users", "uid", BOB)), (3 * MIB, 3 * MIB));
@@ -143,7 +130,7 @@ fn bytes_are_attributed_exactly_and_other_users_are_hidden() {
     assert!(writers[0]["host"].as_str().is_some_and(|host| !host.is_empty()));
 
     // An unprivileged user sees own rows and totals.
-    let top = shared.top(ADA, "0.2");
+    let top = top_json(&shared, ADA, "0.2");
     assert_eq!(top["all_users"], false);
     for table in ["clients", "users", "files"] {
         assert!(
@@ -159,7 +146,7 @@ fn bytes_are_attributed_exactly_and_other_users_are_hidden() {
     succeeded(&mut shared.weft(BOB, ["cp", &bob, "/weft/all/once/open"]));
     succeeded(&mut shared.weft(ADA, ["cat", "/weft/all/once/open"]));
     let path = |uid: u32| {
-        let top = shared.top(uid, "0.1");
+        let top = top_json(&shared, uid, "0.1");
         let read =
             rows(&top, "files").iter().find(|row| row["uid"] == ADA && bytes(row).0 == 3 * MIB).cloned();
         read.unwrap_or_else(|| panic!("{top:#}"))["path"].clone()
@@ -174,12 +161,12 @@ fn rates_are_those_of_the_programs() {
     let Some(shared) = shared() else { return };
     // 64 KiB each 20 ms and each 40 ms.
     let (writes, reads) = (65_536.0 * 50.0, 65_536.0 * 25.0);
-    let _ada = shared.paced(ADA, "/weft/all/written", true, 20);
-    let _bob = shared.paced(BOB, "/weft/all/read", false, 40);
+    let _ada = paced(&shared, ADA, "/weft/all/written", true, 20);
+    let _bob = paced(&shared, BOB, "/weft/all/read", false, 40);
     let near = |found: f64, expected: f64| found > 0.5 * expected && found < 1.5 * expected;
     // A busy machine delays the programs, which then catch up.
     let top = until(Duration::from_secs(60), "rates of both programs", || {
-        let top = shared.top(0, "3");
+        let top = top_json(&shared, 0, "3");
         let (of_ada, of_bob) = (rate(row(&top, "users", "uid", ADA)), rate(row(&top, "users", "uid", BOB)));
         (near(of_ada.1, writes) && near(of_bob.0, reads)).then_some(top)
     });

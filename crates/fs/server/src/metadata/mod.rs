@@ -309,6 +309,7 @@ pub struct Service<E: Env> {
     pages_known_from: Nanos,
     /// Latest point of a change of names that was answered before its sync.
     early_names: AtomicU64,
+    /// As in [`Options`].
     syncs_all_names: bool,
     requests: AtomicU64,
     recalls: pages::RecallCounts,

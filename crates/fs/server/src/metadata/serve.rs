@@ -7,7 +7,6 @@ use super::moves::MoveStart;
 use super::op::Op;
 use super::open::{OpenOrigin, OpenRequest, Urgency};
 use super::opens::Mark;
-
 use super::tables::{allocator, row};
 use super::{ConnectionContext, Service};
 use std::sync::atomic::Ordering;
@@ -85,42 +84,51 @@ impl<E: Env> Service<E> {
             R::Recorded { handle } => self.read(call, |s, op| op.recorded(s, handle)),
             R::Renew { handle } => self.read(call, |s, op| op.renew(s, handle)),
 
-            R::Mkdir { at, mode } => self.change_name_with_space(call, |t, op| op.mkdir(t, &at, mode)).await,
+            R::Mkdir { at, mode } => {
+                self.change_with_space(call, Urgency::Name, |t, op| op.mkdir(t, &at, mode)).await
+            }
             R::Mknod { at, kind, mode, rdev } => {
-                let reply =
-                    self.change_name_with_space(call, |t, op| op.mknod(t, &at, kind, mode, rdev)).await?;
+                let reply = self
+                    .change_with_space(call, Urgency::Name, |t, op| op.mknod(t, &at, kind, mode, rdev))
+                    .await?;
                 if let MetaReply::Attr(attr) = &reply {
                     self.wait_for_mark(call, attr.file, true).await?;
                 }
                 Ok(reply)
             }
             R::Symlink { at, target } => {
-                self.change_name_with_space(call, |t, op| op.symlink(t, &at, &target)).await
+                self.change_with_space(call, Urgency::Name, |t, op| op.symlink(t, &at, &target)).await
             }
-            R::Link { from, to } => self.change_name_with_space(call, |t, op| op.link(t, &from, &to)).await,
+            R::Link { from, to } => {
+                self.change_with_space(call, Urgency::Name, |t, op| op.link(t, &from, &to)).await
+            }
             R::Unlink { at } => {
-                let reply = self.change_name(call, |t, op| op.unlink(t, &at)).await?;
+                let reply = self.change_to(call, Urgency::Name, |t, op| op.unlink(t, &at)).await?;
                 self.wake_reaper();
                 self.wait_until_freed().await;
                 Ok(reply)
             }
-            R::Rmdir { at } => self.change_name(call, |t, op| op.rmdir(t, &at)).await,
+            R::Rmdir { at } => self.change_to(call, Urgency::Name, |t, op| op.rmdir(t, &at)).await,
             R::Rename { from, to, no_replace, exchange } => {
-                self.change_name(call, |t, op| op.rename(t, &from, &to, no_replace, exchange)).await
+                self.change_to(call, Urgency::Name, |t, op| op.rename(t, &from, &to, no_replace, exchange))
+                    .await
             }
-            R::SetAttr { at, set } => self.change_name(call, |t, op| op.set_attr(t, &at, &set)).await,
+            R::SetAttr { at, set } => {
+                self.change_to(call, Urgency::Name, |t, op| op.set_attr(t, &at, &set)).await
+            }
             R::SetXattr { at, name, value, create, replace } => {
-                self.change_name_with_space(call, |t, op| {
+                self.change_with_space(call, Urgency::Name, |t, op| {
                     op.set_xattr(t, &at, &name, &value, create, replace)
                 })
                 .await
             }
             R::RemoveXattr { at, name } => {
-                self.change_name(call, |t, op| op.remove_xattr(t, &at, &name)).await
+                self.change_to(call, Urgency::Name, |t, op| op.remove_xattr(t, &at, &name)).await
             }
             R::Rules { at } => self.read(call, |s, op| op.rules(s, &at)),
             R::ChangeRules { at, forget, add } => {
-                self.change_with_space(call, |t, op| op.change_rules(t, &at, &forget, &add)).await
+                self.change_with_space(call, Urgency::Durable, |t, op| op.change_rules(t, &at, &forget, &add))
+                    .await
             }
             R::SetLayout { at, spec } => self.change(call, |t, op| op.set_layout(t, &at, &spec)).await,
             R::CheckNamespace { repair } => {
@@ -362,7 +370,8 @@ impl<E: Env> Service<E> {
             }
             R::SetQuota { subject, limits } => {
                 self.require_administrator(call)?;
-                self.change_with_space(call, |t, op| op.set_quota(t, &subject, limits)).await
+                self.change_with_space(call, Urgency::Durable, |t, op| op.set_quota(t, &subject, limits))
+                    .await
             }
             R::GetQuota { subject } => {
                 let is_administrator = call.ctx.is_administrator;
@@ -479,20 +488,22 @@ impl<E: Env> Service<E> {
         self.wait_for_mark(call, opened.attr.file, opened.created).await
     }
 
+    /// Waits like [`Self::wait_for_durable_mark`] for a file that the call has created or opened.
     pub(super) async fn wait_for_mark(&self, call: &Call<'_>, file: FileId, is_created: bool) -> Outcome<()> {
         if is_seeded(Mutant::ReusedIds) {
             return Ok(());
         }
         let Some(mark) = self.core.opens.lock().mark_of(file) else { return Ok(()) };
-        if call.ctx.ends_with_host && (is_created || mark != Mark::InProgress) {
-            if is_created {
+        match mark {
+            _ if call.ctx.ends_with_host && is_created => {
                 let (point, durable) = (self.journal.now(), self.journal.durable_point());
                 self.core.opens.lock().set_written(file, point, durable);
+                return Ok(());
             }
-            return Ok(());
-        }
-        if !is_created {
-            self.journal.durable(self.journal.now()).await?;
+            Mark::Written(_) if call.ctx.ends_with_host => return Ok(()),
+            // The change that created it has been waited for.
+            _ if is_created => {}
+            _ => self.journal.durable(self.journal.now()).await?,
         }
         self.core.opens.lock().set_durable(file);
         Ok(())

@@ -111,44 +111,33 @@ impl<E: Env> Service<E> {
         self.commit(call, step).await
     }
 
+    /// Runs a change that must survive a loss of power.
     pub(super) async fn change(
         &self,
         call: &Call<'_>,
         body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<MetaReply>,
     ) -> Outcome<MetaReply> {
-        self.change_once(call, |t, op| Ok((body(t, op)?, Urgency::Durable)), |_, _, reply| Ok(reply)).await
+        self.change_to(call, Urgency::Durable, body).await
     }
 
-    /// Runs a change of names or attributes.
-    pub(super) async fn change_name(
+    /// Runs a change once, with the durability that it needs.
+    pub(super) async fn change_to(
         &self,
         call: &Call<'_>,
+        urgency: Urgency,
         body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<MetaReply>,
     ) -> Outcome<MetaReply> {
-        self.change_once(call, |t, op| Ok((body(t, op)?, Urgency::Name)), |_, _, reply| Ok(reply)).await
+        self.change_once(call, |t, op| Ok((body(t, op)?, urgency)), |_, _, reply| Ok(reply)).await
     }
 
-    /// Runs a change of names or attributes that needs space. It is refused when little is left, so that removals still
-    /// work.
-    pub(super) async fn change_name_with_space(
-        &self,
-        call: &Call<'_>,
-        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<MetaReply>,
-    ) -> Outcome<MetaReply> {
-        self.change_name(call, |t, op| {
-            self.require_space()?;
-            body(t, op)
-        })
-        .await
-    }
-
-    /// Runs a change that needs space, like [`Self::change_name_with_space`].
+    /// Runs a change that needs space. It is refused when little is left, so that removals still work.
     pub(super) async fn change_with_space(
         &self,
         call: &Call<'_>,
+        urgency: Urgency,
         body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<MetaReply>,
     ) -> Outcome<MetaReply> {
-        self.change(call, |t, op| {
+        self.change_to(call, urgency, |t, op| {
             self.require_space()?;
             body(t, op)
         })

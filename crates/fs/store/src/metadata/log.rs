@@ -260,6 +260,7 @@ fn synced_behind(file: &impl BlockingFile, key: LogKey, from: u64, last: u64) ->
         let bytes = &mut buffer[..part];
         file.read_at(bytes, LocalOffset(at))?;
         let (mut start, end) = (0, part - FRAME_HEADER_LEN + 1);
+        // The former magic begins with the same byte.
         while let Some(skip) = find(&bytes[start..end], MAGIC[0]) {
             start += skip;
             let header = decode_header(&bytes[start..], key).filter(|header| header.number > last);

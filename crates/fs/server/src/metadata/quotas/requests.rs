@@ -14,16 +14,13 @@ use weft_store::metadata::{
     quota_of_key,
 };
 use weft_wire::Errno;
-use weft_wire::meta::{InodePath, MetaReply, QUOTAS_MAX, Quota, QuotaSubject, ROOT, TreeStep};
+use weft_wire::meta::{InodePath, MetaReply, PATH_LEN_MAX, QUOTAS_MAX, Quota, QuotaSubject, ROOT, TreeStep};
 
 /// Number of directory entries counted in one step.
 const COUNTED_MAX: usize = 1024;
 
 /// Bytes of paths in one page of a listing, at least; one path more may follow.
 const PATH_BYTES_MAX: usize = 256 << 10;
-
-/// Length of a shown path. A longer one, which no program can open, is shown as its last bytes.
-const PATH_LEN_MAX: usize = 4096;
 
 impl Op<'_> {
     /// Sets the limits of an account, and begins it if it is new.
@@ -239,7 +236,7 @@ fn described(s: &dyn Snapshot, id: QuotaId, account: &QuotaRow) -> Outcome<Quota
     Ok(Quota { id, path, limits, usage, is_counted })
 }
 
-/// The end of a path that is too long to be shown.
+/// The path, or the end of one that is too long for a program to open.
 fn shown(mut path: Vec<u8>) -> Vec<u8> {
     if path.len() > PATH_LEN_MAX {
         path.drain(..path.len() - PATH_LEN_MAX);
