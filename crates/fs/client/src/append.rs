@@ -115,6 +115,12 @@ impl<E: Env> OpenFile<E> {
         state.check()?;
         // Tasks that share this open file append one after the other.
         let _own = state.appending.lock().await;
+        if state.replica().is_none() {
+            self.check_write().await?;
+            if let Some(appended) = self.append_inline(bufs).await? {
+                return Ok(appended);
+            }
+        }
         let mut attempts = 0;
         loop {
             let grant = self.acquire_append_grant().await?;

@@ -35,6 +35,10 @@ impl<E: Env> OpenFile<E> {
         let core = &state.session.core;
         let mut retry = LayoutRetry::new(state);
         let punched = retry.run(async |version| {
+            if version.inline_max.is_some() {
+                state.grow().await?;
+                return Err(Error::stale_layout());
+            }
             let cap = state.cap_in(version).await?;
             core.punch(version.data, cap, &version.layout, extent).await
         });
@@ -87,6 +91,11 @@ impl<E: Env> OpenFile<E> {
         let core = &state.session.core;
         let mut retry = LayoutRetry::new(state);
         let found = retry.run(async |version| {
+            if version.inline_max.is_some() {
+                // All of it is data.
+                let size = state.inline_size().await?;
+                return Ok((!hole && offset.0 < size.0).then_some(offset));
+            }
             let cap = state.cap_in(version).await?;
             core.seek(version.data, cap, &version.layout, offset, hole).await
         });

@@ -56,6 +56,7 @@ mod host_file;
 mod host_fs;
 mod host_or_weft;
 pub mod idle;
+mod inline;
 mod last_sizes;
 mod lease;
 mod lease_request;

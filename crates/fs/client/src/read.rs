@@ -87,6 +87,9 @@ impl<E: Env> State<E> {
         access: Access,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
+        if version.inline_max.is_some() {
+            return self.read_inline(extent, bufs).await;
+        }
         let len = total_mut(bufs);
         let mut subs = SubRequests::take();
         version.layout.split_into(extent, access, self.session.core.options.split, &mut subs.0);
@@ -292,6 +295,9 @@ impl<E: Env> State<E> {
 
     /// Returns the size of the file including lost bytes, and whether there are any.
     pub(crate) async fn size_in(&self, version: &LayoutVersion<E>) -> Result<(FileOffset, bool)> {
+        if version.inline_max.is_some() {
+            return self.inline_size().await.map(|size| (FileOffset(size.0), false));
+        }
         let layout = &version.layout;
         let mut known = Vec::new();
         let size = self.size_beyond(version, &mut known, None).await?;
@@ -351,8 +357,11 @@ impl<E: Env> State<E> {
     }
 
     /// Returns length, allocated space and modification time of each datafile of a layout version, in the order of the
-    /// layout.
+    /// layout; none of an inline file.
     pub(crate) async fn metas_in(&self, version: &LayoutVersion<E>) -> Result<Vec<DatafileMeta>> {
+        if version.inline_max.is_some() {
+            return self.inline_size().await.map(|_| Vec::new());
+        }
         let objects: Vec<_> = version.layout.objects().collect();
         self.session.core.datafile_metas(version.data, self.cap_in(version).await?, &objects).await
     }

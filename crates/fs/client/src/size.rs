@@ -90,6 +90,8 @@ impl<E: Env> Session<E> {
                 MetaReply::Truncate { file, layout, cap, epoch, recorded } => {
                     (file, layout, cap, epoch, recorded)
                 }
+                // An inline file.
+                MetaReply::Done => return Ok(Boots::new()),
                 MetaReply::OpenFirst if handle.is_none() => {
                     return self.open_and_truncate(at, size, on_loss).await;
                 }
@@ -138,7 +140,8 @@ impl<E: Env> Session<E> {
         }
     }
 
-    /// Truncates or extends a file that I/O delegates of another job cache: its open ends that.
+    /// Truncates or extends a file that must be opened first: I/O delegates of another job cache it, and its open ends that; or
+    /// it is inline and has to grow.
     async fn open_and_truncate(&self, at: InodePath, size: ByteLen, on_loss: LossPolicy) -> Result<Boots> {
         let flags = OpenFlags { read: false, write: true, ..OpenFlags::READ };
         let client = Client { session: self.clone() };
@@ -148,7 +151,7 @@ impl<E: Env> Session<E> {
             let closed = file.close().await;
             return truncated.and(closed).map(|()| Boots::new());
         }
-        let truncated = Box::pin(self.truncate_by(at, Some(file.handle()), size, on_loss)).await;
+        let truncated = Box::pin(file.resize(size, on_loss)).await;
         let closed = file.close().await;
         truncated.and_then(|boots| closed.map(|()| boots))
     }

@@ -33,11 +33,7 @@ impl<E: Env> OpenFile<E> {
         grant: Option<&AppendGrant>,
     ) -> Result<usize> {
         let state = &self.state;
-        state.check()?;
-        state.check_locks().await?;
-        if !state.record.flags.write {
-            return Err(Error::misuse(Errno::EBADF, "the file is not open for writing"));
-        }
+        self.check_write().await?;
         let version = state.layout_version()?;
         let len = total(bufs);
         if len == 0 {
@@ -52,7 +48,19 @@ impl<E: Env> OpenFile<E> {
         self.write_original(version, bufs, offset, grant).await
     }
 
-    /// Writes to the file's own datafiles.
+    /// Fails unless this open file may be written.
+    #[inline]
+    pub(crate) async fn check_write(&self) -> Result<()> {
+        let state = &self.state;
+        state.check()?;
+        state.check_locks().await?;
+        match state.record.flags.write {
+            true => Ok(()),
+            false => Err(Error::misuse(Errno::EBADF, "the file is not open for writing")),
+        }
+    }
+
+    /// Writes to the file's own datafiles, or to the metadata if the file is inline.
     #[inline]
     pub(crate) async fn write_original(
         &self,
@@ -65,6 +73,19 @@ impl<E: Env> OpenFile<E> {
         let len = total(bufs);
         let extent = Extent::new(offset.0, len as u64);
         let access = state.observe(extent);
+        if let Some(inline_max) = version.inline_max {
+            match state.write_inline(inline_max, Some(offset), bufs).await {
+                Ok(_) => {
+                    state.invalidate_if_cached(extent).await;
+                    return Ok(len);
+                }
+                Err(error) if error.is_stale_layout() => {}
+                Err(error) => {
+                    state.written.mark_uncertain();
+                    return Err(error.about(&state.path));
+                }
+            }
+        }
         let result = match state.write_in(version, extent, access, bufs, grant).await {
             // An append continues under its own grant or fails.
             Err(error) if error.is_stale_layout() && grant.is_none() => {
@@ -100,6 +121,9 @@ impl<E: Env> State<E> {
         bufs: &[IoSlice<'_>],
         grant: Option<&AppendGrant>,
     ) -> Result<usize> {
+        if version.inline_max.is_some() {
+            return Err(Error::stale_layout());
+        }
         let mut subs = SubRequests::take();
         version.layout.split_into(extent, access, self.session.core.options.split, &mut subs.0);
         let unchecked = version.ends.unchecked(&subs.0);
@@ -166,7 +190,7 @@ impl<E: Env> State<E> {
         Ok(false)
     }
 
-    async fn write_transfers(
+    pub(crate) async fn write_transfers(
         self: &Arc<Self>,
         version: &LayoutVersion<E>,
         extent: Extent,

@@ -20,6 +20,9 @@ use weft_env::Address;
 use weft_wire::hello::Security;
 
 const MEMORY: RangeInclusive<ByteLen> = ByteLen::from_mib(1)..=ByteLen(1 << 40);
+/// Default and maximum size of files whose bytes are in the metadata.
+const INLINE_DEFAULT: ByteLen = ByteLen::from_kib(4);
+const INLINE_MAX: ByteLen = ByteLen::from_kib(64);
 const TIMEOUT: RangeInclusive<Nanos> = Nanos::from_ms(10)..=Nanos::from_s(3600);
 
 impl Cluster {
@@ -74,10 +77,8 @@ impl Cluster {
         let servers = root.tables("server", "[[server]]")?;
         let servers =
             servers.into_iter().map(|section| server(&source, section)).collect::<Result<Vec<_>, _>>()?;
-        let (placement, compression, classes) = match root.table("layout", "[layout]")? {
-            Some(section) => layout(section)?,
-            None => Default::default(),
-        };
+        let LayoutSection { placement, compression, classes, inline_max } =
+            root.table("layout", "[layout]")?.map(layout).transpose()?.unwrap_or_default();
         let limits = root.table("limits", "[limits]")?.map(limits).transpose()?.unwrap_or_default();
         let client = root.table("client", "[client]")?.map(client).transpose()?.unwrap_or_default();
         root.finish()?;
@@ -95,6 +96,7 @@ impl Cluster {
             servers: servers.into_iter().map(ParsedServer::into_server).collect(),
             placement,
             compression,
+            inline_max: inline_max.unwrap_or(INLINE_DEFAULT),
             limits,
             client,
             embedded: crate::embedded::state_of(file, text),
@@ -334,8 +336,15 @@ fn limits(section: Section<'_>) -> Result<Limits, ConfigError> {
     })
 }
 
-/// Contents of `[layout]`: the placement, the compression, and the positions of the placement's classes.
-type LayoutSection = (Placement, Option<Compression>, Vec<Item<Class>>);
+/// Contents of `[layout]`.
+#[derive(Default)]
+struct LayoutSection {
+    placement: Placement,
+    compression: Option<Compression>,
+    /// Classes of the placement, with their positions.
+    classes: Vec<Item<Class>>,
+    inline_max: Option<ByteLen>,
+}
 
 /// Reads `[layout]`.
 fn layout(section: Section<'_>) -> Result<LayoutSection, ConfigError> {
@@ -353,11 +362,12 @@ fn layout(section: Section<'_>) -> Result<LayoutSection, ConfigError> {
     placement.start = start.unwrap_or(placement.start);
     let compression = section.parsed("compress", "zstd", weft_core::parse_compression)?;
     let classes: Vec<Item<Class>> = section.list("class", "\"hdd\"")?;
+    let inline_max = section.size("inline", ByteLen(0)..=INLINE_MAX)?;
     section.finish()?;
     if !classes.is_empty() {
         placement.class = ClassFilter::Only(classes.iter().map(|item| item.value.0.clone()).collect());
     }
-    Ok((placement, compression.and_then(|item| item.value), classes))
+    Ok(LayoutSection { placement, compression: compression.and_then(|item| item.value), classes, inline_max })
 }
 
 /// Class of targets.

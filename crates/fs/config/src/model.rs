@@ -32,6 +32,8 @@ pub struct Cluster {
     pub placement: Placement,
     /// Compression of new files for which neither program, rule, directory nor targets decide; `None` for none.
     pub compression: Option<Compression>,
+    /// Maximum size of files whose bytes are in the metadata; 0 for none.
+    pub inline_max: ByteLen,
     /// Limits of one user.
     pub limits: Limits,
     /// Client settings.

@@ -69,6 +69,12 @@ pub enum Mutant {
     ReducedReservation,
     /// An open for writing is answered before the mark that another writer set on the file is durable. Found in Weft.
     EarlyMark,
+    /// The row of an inline file stays when the file gets datafiles.
+    BytesInTwoPlaces,
+    /// A client that grows an inline file does not copy its bytes.
+    ForgottenHead,
+    /// The first growth of an inline file from before a restart uses datafiles that an undone growth may have written.
+    ReusedCopy,
     /// A partial write of a block leaves the block's checksum unchanged.
     StaleChecksum,
     /// A datafile that is missing or shorter than recorded reads as a hole.
@@ -113,7 +119,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 54] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -145,6 +151,9 @@ impl Mutant {
         Self::TrustedCopy,
         Self::ReducedReservation,
         Self::EarlyMark,
+        Self::BytesInTwoPlaces,
+        Self::ForgottenHead,
+        Self::ReusedCopy,
         Self::StaleChecksum,
         Self::LossAsHole,
         Self::UncheckedIdentity,

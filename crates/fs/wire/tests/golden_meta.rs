@@ -289,6 +289,14 @@ fn encoded_requests_match_the_golden_bytes() {
         },
         MetaRequest::Paths { files: vec![FileId(77), FileId(78), FileId(79)] },
         MetaRequest::SyncNames,
+        MetaRequest::ReadInline { handle: HandleId(7), offset: FileOffset(300), len: ByteLen(4096) },
+        MetaRequest::WriteInline { handle: HandleId(7), offset: Some(FileOffset(300)), bytes: b"ab".to_vec() },
+        MetaRequest::WriteInline { handle: HandleId(7), offset: None, bytes: Vec::new() },
+        MetaRequest::Grow { handle: HandleId(7) },
+        MetaRequest::Grown {
+            handle: HandleId(7),
+            copied: WrittenLens { data: FileId(77).of_generation(1), lens: recorded() },
+        },
         MetaRequest::AbortMove { at: at("a/b") },
         MetaRequest::Moves { after: FileId(300) },
         MetaRequest::DumpBegin,
@@ -371,6 +379,7 @@ fn encoded_replies_match_the_golden_bytes() {
         epoch: 10,
         recorded: recorded(),
         is_replica_used: true,
+        inline_max: Some(ByteLen(4096)),
     };
     let replica = replica_info();
     let mover = MoverState {
@@ -412,6 +421,7 @@ fn encoded_replies_match_the_golden_bytes() {
         epoch: 300,
         integrity: Some(Integrity::Crc32c),
         compression: "lz4".parse().ok(),
+        is_inline: true,
     };
     let replies = [
         MetaReply::Attr(attr(false)),
@@ -494,6 +504,14 @@ fn encoded_replies_match_the_golden_bytes() {
         MetaReply::Revoked(Revoked { keys: vec![KeyId(1), KeyId(u64::MAX)] }),
         MetaReply::ReplicaOpened { info: Box::new(replica.clone()), opened: Box::new(opened.clone()) },
         MetaReply::Replicas { replicas: vec![replica], more: Some(FileId(300)) },
+        MetaReply::InlineBytes { size: ByteLen(300), bytes: b"ab".to_vec() },
+        MetaReply::InlineWritten { offset: FileOffset(300) },
+        MetaReply::Growing(Box::new(Growing {
+            cap: cap(),
+            layout: layout(),
+            bytes: b"ab".to_vec(),
+            must_sync: true,
+        })),
         MetaReply::Paths(vec![KnownPath::Path(b"a/b".to_vec()), KnownPath::Unnamed, KnownPath::Hidden]),
     ];
     support::check("meta_reply.txt", &replies);

@@ -19,10 +19,16 @@ const RARE_SEEDS_MAX: u64 = 1500;
 const TOO_RARE: [Mutant; 1] = [Mutant::EarlyMark];
 
 /// Mutants that the search does not find. Clients recover from the effect of `ReadAfterSeal`. `LateReplicaMark` shows only if
-/// a client is killed between two exchanges of a write that others have read. Other tests find them: `sealed_reads.rs`
-/// beside this one, the client's tests of replicas, and the server's of quotas, which no simulated cluster has.
-const FOUND_ELSEWHERE: [Mutant; 4] =
-    [Mutant::ReadAfterSeal, Mutant::LateReplicaMark, Mutant::KeptCharge, Mutant::UncheckedQuota];
+/// a client is killed between two exchanges of a write that others have read. `ReusedCopy` needs a client that ends with the
+/// metadata server's host. Other tests find them: `sealed_reads.rs` beside this one, the client's tests of replicas, and the
+/// server's of inline files and of quotas, which no simulated cluster has.
+const FOUND_ELSEWHERE: [Mutant; 5] = [
+    Mutant::ReadAfterSeal,
+    Mutant::LateReplicaMark,
+    Mutant::ReusedCopy,
+    Mutant::KeptCharge,
+    Mutant::UncheckedQuota,
+];
 
 /// Returns the seeds to run, and their options.
 fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
@@ -37,6 +43,7 @@ fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
         stops: Some(false),
         pairs: Some(false),
         holes: Some(false),
+        inline: Some(false),
         replicas: Some(false),
         integrity: Some(false),
         compression: Some(false),
@@ -71,6 +78,9 @@ fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
         }
         // Holes free more space.
         Mutant::EarlyChunkReuse => (rare(0), Options { compression: Some(true), holes: Some(true), ..off }),
+        Mutant::BytesInTwoPlaces | Mutant::ForgottenHead => {
+            (0..SEEDS_MAX, Options { inline: Some(true), ..off })
+        }
         Mutant::LossAsHole => (0..SEEDS_MAX, Options { damage: Some(true), ..off }),
         Mutant::UncheckedIdentity => (0..SEEDS_MAX, Options { disks: Some(true), ..off }),
         Mutant::PageCachedTwice

@@ -227,12 +227,23 @@ pub fn metadata_row_seeds() -> Vec<Vec<u8>> {
         epoch: u32::MAX,
         generations,
         recorded,
+        is_inline: false,
+    };
+    let inline = Node::Regular {
+        layout: layout.clone(),
+        is_size_valid: true,
+        touched: true,
+        epoch: 1,
+        generations: Generations { now: 0, last: 2 },
+        recorded: RecordedLens::NONE,
+        is_inline: true,
     };
     let recorded = RecordedLens::new(vec![ByteLen(1 << 40)]);
     let nodes = [
         regular(Generations::default(), RecordedLens::NONE),
         regular(Generations { now: 2, last: u16::MAX }, RecordedLens::NONE),
         regular(Generations { now: 2, last: 3 }, recorded),
+        inline,
         Node::Directory { entries: 5, default: Some(choice) },
         Node::Symlink { target: b"../a".to_vec() },
         Node::Special { kind: NodeKind::Fifo, rdev: 0 },

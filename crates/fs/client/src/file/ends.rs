@@ -39,7 +39,7 @@ impl DatafileEnds {
     /// Creates the ends of a layout version. `recorded` has the lengths, and
     /// [`Core::restarts`](crate::core::Core::restarts) as read before the lengths were fetched; `None` if they must be
     /// fetched first.
-    pub(super) fn new(layout: &Layout, recorded: Option<(RecordedLens, u64)>, writes: bool) -> Self {
+    pub(crate) fn new(layout: &Layout, recorded: Option<(RecordedLens, u64)>, writes: bool) -> Self {
         let (mut starts, mut count) = (Vec::new(), 0);
         if writes {
             for component in layout.components() {

@@ -16,6 +16,7 @@
 //!
 //! | sign | meaning | reaction |
 //! | --- | --- | --- |
+//! | `EREMCHG` from the metadata server | the bytes are no longer in the metadata | renew the capability, then repeat |
 //! | `EREMCHG` from a data server | the datafile is sealed by a move | renew the capability, then repeat |
 //! | the capability names another generation | another task has followed the move | repeat on the newest version |
 //! | the renewed capability passes the seal | the move was given up | repeat on the same version |
@@ -30,7 +31,7 @@ use super::leases::LeaseSlots;
 use crate::error::{Error, Result};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
-use weft_core::{FileId, Layout};
+use weft_core::{ByteLen, FileId, Layout};
 use weft_env::Env;
 use weft_wire::Capability;
 
@@ -39,6 +40,8 @@ pub(crate) struct LayoutVersion<E: Env> {
     /// Name of the datafiles: the file's id and the generation.
     pub(crate) data: FileId,
     pub(crate) layout: Layout,
+    /// For a version whose bytes are in the metadata, without datafiles: offset behind the last byte that it may have.
+    pub(crate) inline_max: Option<ByteLen>,
     /// Ends of its datafiles.
     pub(crate) ends: DatafileEnds,
     pub(super) slots: LeaseSlots<E>,
@@ -48,9 +51,16 @@ pub(crate) struct LayoutVersion<E: Env> {
 }
 
 impl<E: Env> LayoutVersion<E> {
-    pub(super) fn new(data: FileId, layout: Layout, with_leases: bool, ends: DatafileEnds) -> Self {
+    pub(crate) fn new(
+        data: FileId,
+        layout: Layout,
+        with_leases: bool,
+        ends: DatafileEnds,
+        inline_max: Option<ByteLen>,
+    ) -> Self {
         let slots = LeaseSlots::new(Some(&layout), with_leases);
-        Self { data, layout, ends, slots, fenced_s: AtomicU64::new(0), next: OnceLock::new() }
+        let fenced_s = AtomicU64::new(0);
+        Self { data, layout, inline_max, ends, slots, fenced_s, next: OnceLock::new() }
     }
 
     /// Returns the newest version known here.
@@ -88,7 +98,7 @@ impl<E: Env> State<E> {
                 let with_leases = self.session.core.options.transport != crate::options::Transport::Socket;
                 let next = fresh.take().unwrap_or_else(|| {
                     let ends = DatafileEnds::new(&layout, None, self.record.flags.write);
-                    Box::new(LayoutVersion::new(cap.file, layout.clone(), with_leases, ends))
+                    Box::new(LayoutVersion::new(cap.file, layout.clone(), with_leases, ends, None))
                 });
                 version.slots.drop_all();
                 match version.next.set(next) {

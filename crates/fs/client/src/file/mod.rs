@@ -23,7 +23,7 @@ use crate::options::Transport;
 use crate::registry::OpenRecord;
 use crate::replicas::Redirection;
 use crate::session::Session;
-use crate::size::{LastKnown, LossPolicy};
+use crate::size::{LastKnown, LossPolicy, OFFSET_MAX};
 use capability::renew_at;
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -183,6 +183,7 @@ impl<E: Env> OpenFile<E> {
             epoch,
             recorded,
             is_replica_used,
+            inline_max,
         } = opened;
         let record = Arc::new(OpenRecord {
             handle,
@@ -208,7 +209,7 @@ impl<E: Env> OpenFile<E> {
                 path: path.to_vec(),
                 first_version: layout.map(|layout| {
                     let ends = DatafileEnds::new(&layout, Some((recorded, restarts)), flags.write);
-                    LayoutVersion::new(data, layout, with_leases, ends)
+                    LayoutVersion::new(data, layout, with_leases, ends, inline_max)
                 }),
                 opened: OpenAnswer { created, may_cache, cached_elsewhere, epoch, attr },
                 renew_at_s: AtomicU64::new(renew_at_s),
@@ -446,13 +447,26 @@ impl<E: Env> OpenFile<E> {
     /// Truncates or extends the file's own datafiles.
     pub(crate) async fn truncate_original(&self, size: ByteLen) -> Result<()> {
         let state = &self.state;
-        let result =
-            state.session.truncate_by(self.place(), Some(self.handle()), size, LossPolicy::Fail).await;
+        let result = self.resize(size, LossPolicy::Fail).await;
         if result.is_err() {
             state.written.mark_uncertain();
         }
         state.invalidate_after_resize(size).await;
         result.map(|boots| state.unsynced.note_all(&boots)).map_err(|error| state.explained(error))
+    }
+
+    /// Sets the length of all datafiles, which an inline file gets if it becomes too large.
+    pub(crate) async fn resize(&self, size: ByteLen, on_loss: LossPolicy) -> Result<Boots> {
+        let state = &self.state;
+        loop {
+            let is_inline = state.layout_version()?.inline_max.is_some();
+            match state.session.truncate_by(self.place(), Some(self.handle()), size, on_loss).await {
+                Err(error) if is_inline && error.errno() == Errno::EFBIG.0 && size.0 <= OFFSET_MAX => {
+                    state.grow().await?;
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Makes all acknowledged writes of all clients to the file, and all changes of names so far, survive a loss of power.
@@ -479,6 +493,14 @@ impl<E: Env> OpenFile<E> {
             let Some(version) = state.layout_version_if_any() else { return Ok(()) };
             if state.with_cap().await?.is_none() {
                 return Ok(());
+            }
+            if version.inline_max.is_some() {
+                // The metadata are synced unless the file has grown through another open file.
+                let size = retry.check(version, state.inline_size().await).await;
+                match size.map_err(|error| error.about(&state.path))? {
+                    Some(_) => return Ok(()),
+                    None => continue,
+                }
             }
             let before = state.unsynced.begin_sync();
             let written = version.ends.written(version.data).lens;

@@ -32,6 +32,11 @@ impl Written {
         self.last.store(now.0, Relaxed);
     }
 
+    /// Records a write of which the metadata server knows all.
+    pub(crate) fn note_inline(&self, now: Nanos) {
+        self.note(Extent::new(0, 0), now);
+    }
+
     /// Records that an operation failed midway, so that the totals are not reliable.
     pub(crate) fn mark_uncertain(&self) {
         self.any.store(true, Relaxed);

@@ -1,5 +1,6 @@
 //! Tests in one program, which links once.
 
+mod inline;
 mod lost;
 mod migrate;
 mod real;

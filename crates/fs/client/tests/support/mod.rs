@@ -51,6 +51,8 @@ pub struct Plan {
     pub reserves: BTreeMap<TargetId, Reserve>,
     /// Interval at which the metadata server checks the data servers, if it does.
     pub ask_every: Option<Nanos>,
+    /// Maximum size of files whose bytes are in the metadata.
+    pub inline_max: ByteLen,
 }
 
 impl Plan {
@@ -80,6 +82,7 @@ impl Plan {
             capacities: BTreeMap::new(),
             reserves: BTreeMap::new(),
             ask_every: None,
+            inline_max: ByteLen(0),
         }
     }
 
@@ -108,6 +111,7 @@ impl Plan {
                 config.options.capacities = self.capacities.clone();
                 config.options.reserves = self.reserves.clone();
                 config.options.poll_interval = self.ask_every;
+                config.options.inline_max = self.inline_max;
                 config
             }),
             metadata_server: Some(self.map.server(self.map.metadata).clone()),

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use weft_core::{ByteLen, FileId, QuotaId, QuotaUsage, RecordedLens, TargetId};
 use weft_store::metadata::{
-    DentryRow, Inode, Node, NodeKind, ReapRow, ReplicaRow, Scan, Snapshot, Table, Transaction, Untrusted,
+    DentryRow, InlineRow, Inode, Node, NodeKind, ReapRow, ReplicaRow, Scan, Snapshot, Table, Transaction, Untrusted,
     dentry_key, file_key,
 };
 use weft_wire::meta::{FileType, LIST_LIMIT_MAX, MetaReply, NamespaceReport, ROOT, ScannedInode};
@@ -39,6 +39,8 @@ struct InodeFacts {
     entries: u64,
     parent: FileId,
     uid: u32,
+    /// Size of an inline file.
+    inline: Option<ByteLen>,
 }
 
 /// Contents of the whole namespace.
@@ -50,6 +52,8 @@ struct NamespaceContents {
     orphans: BTreeSet<FileId>,
     /// Replicas: file and inode of the data.
     replicas: Vec<(FileId, FileId)>,
+    /// Lengths of the rows with the bytes of inline files.
+    inline: BTreeMap<FileId, ByteLen>,
     /// Rows that fail their checksum.
     damaged: Vec<(Table, Vec<u8>)>,
 }
@@ -59,8 +63,12 @@ impl Op<'_> {
         let limit = limit.clamp(1, LIST_LIMIT_MAX) as usize;
         let is_later = |data: FileId| order(data) > order(after);
         let (mut found, mut bytes): (Vec<(FileId, Inode)>, usize) = (Vec::new(), 0);
+        let mut copies = Vec::new();
         s.scan(Table::Inodes, Bound::Included(&file_key(after.inode())), &mut |key, value| {
             let inode: Inode = value.open(Table::Inodes, key)?;
+            if let Node::Regular { is_inline: true, touched: true, layout, generations, .. } = &inode.node {
+                copies.push((id(key).of_generation(generations.last), layout.clone()));
+            }
             if !is_later(inode.data(id(key))) {
                 return Ok(Scan::Next);
             }
@@ -80,6 +88,7 @@ impl Op<'_> {
             let data = inode.data(file);
             let epoch = self.core.epoch_of(&inode);
             let (integrity, compression) = (inode.integrity(), inode.compression());
+            let is_inline = inode.is_inline();
             let (layout, is_size_valid, recorded) = match inode.node {
                 Node::Regular { layout, is_size_valid, recorded, .. } => {
                     (Some(layout), is_size_valid, recorded)
@@ -99,9 +108,10 @@ impl Op<'_> {
                 epoch,
                 integrity,
                 compression,
+                is_inline,
             });
         }
-        // Datafiles without an inode that await removal, and those that a move is filling. A page that ends before the
+        // Datafiles without an inode that await removal, and those that a move or the growth of an inline file is filling. A page that ends before the
         // last inode includes those up to its end.
         let doomed = |data: FileId, layout| ScannedInode {
             file: data,
@@ -116,9 +126,10 @@ impl Op<'_> {
             epoch: 0,
             integrity: None,
             compression: None,
+            is_inline: false,
         };
         let belongs = |data: FileId| is_later(data) && end.is_none_or(|end| order(data) <= order(end));
-        let filled = move_destinations(s)?.into_iter().filter(|(data, _)| belongs(*data));
+        let filled = move_destinations(s)?.into_iter().chain(copies).filter(|(data, _)| belongs(*data));
         scanned.extend(filled.map(|(data, layout)| doomed(data, layout)));
         // Those of generation 0 can be many and are sorted; those of later generations are few.
         let mut waiting = 0;
@@ -195,6 +206,9 @@ impl Op<'_> {
         for file in &plan.replicas {
             t.delete(Table::Replicas, &file_key(*file));
             self.core.opens.lock().set_replicated(*file, false);
+        }
+        for file in &plan.not_inline {
+            t.delete(Table::Inline, &file_key(*file));
         }
         for dir in &plan.ruled {
             t.delete(Table::Rules, &file_key(*dir));
@@ -360,7 +374,8 @@ impl NamespaceContents {
                     _ => 0,
                 };
                 let Inode { nlink, parent, uid, .. } = inode;
-                let seen = InodeFacts { kind: inode.kind(), nlink, entries, parent, uid };
+                let inline = inode.is_inline().then_some(inode.size);
+                let seen = InodeFacts { kind: inode.kind(), nlink, entries, parent, uid, inline };
                 self.inodes.insert(id(key), seen);
             }
             Table::Dentries => {
@@ -370,6 +385,10 @@ impl NamespaceContents {
             Table::Replicas => {
                 let Ok(ReplicaRow { data, .. }) = value.open(table, key) else { return false };
                 self.replicas.push((id(key), data));
+            }
+            Table::Inline => {
+                let Ok(InlineRow { bytes }) = value.open(table, key) else { return false };
+                self.inline.insert(id(key), ByteLen(bytes.len() as u64));
             }
             _ if value.verify(table, key).is_err() => return false,
             Table::Orphans => {
@@ -427,9 +446,10 @@ fn is_below_root(s: &dyn Snapshot, dir: FileId, file: FileId) -> Outcome<bool> {
     Ok(false)
 }
 
-/// Whether a damaged row of this table can be removed. Without the counters, file ids would repeat.
+/// Whether a damaged row of this table can be removed. Without the counters, file ids would repeat. The bytes of an inline file
+/// are nowhere else.
 fn is_removable(table: Table) -> bool {
-    table != Table::Counters
+    !matches!(table, Table::Counters | Table::Inline)
 }
 
 /// Checks the rows of a database that this process does not serve, such as a dump.
@@ -492,6 +512,8 @@ struct Plan {
     ruled: Vec<FileId>,
     /// Files whose replicas are incomplete.
     replicas: Vec<FileId>,
+    /// Rows with bytes of files that are not inline.
+    not_inline: Vec<FileId>,
 }
 
 impl Plan {
@@ -551,6 +573,20 @@ fn find_problems(found: &NamespaceContents) -> Plan {
         } else {
             names.plan.problem(format!("the replica of {file} lacks its file, or its data, {data}"));
             names.plan.replicas.push(*file);
+        }
+    }
+    for (file, len) in &found.inline {
+        if found.inodes.get(file).is_none_or(|seen| seen.inline.is_none()) {
+            names.plan.problem(format!("{len} are kept for inode {file}, which is missing or has datafiles"));
+            names.plan.not_inline.push(*file);
+        }
+    }
+    for (file, seen) in &found.inodes {
+        let held = found.inline.get(file).copied().unwrap_or_default();
+        if seen.inline.is_some_and(|size| size != held) && !found.damaged.contains(&(Table::Inline, file_key(*file).to_vec())) {
+            let size = seen.inline.unwrap_or_default();
+            names.plan.last.push(format!("inode {file} has {size}, of which the metadata hold {held}: {RESTORE}"));
+            (names.plan.total, names.plan.kept) = (names.plan.total + 1, names.plan.kept + 1);
         }
     }
     let named: BTreeSet<FileId> = found.entries.iter().map(|(_, _, entry)| entry.file).collect();

@@ -32,6 +32,7 @@ mod destination;
 mod dump;
 mod fault;
 mod fences;
+mod inline;
 mod keys;
 mod layouts;
 mod lineage;
@@ -144,6 +145,8 @@ pub struct Options {
     pub user: UserBounds,
     /// Space that new files leave free on each target.
     pub reserves: BTreeMap<TargetId, Reserve>,
+    /// Maximum size of files whose bytes are in the database; 0 for none.
+    pub inline_max: ByteLen,
     /// Whether the replies to all changes of names and attributes wait for their sync, also those to clients on this host.
     pub syncs_all_names: bool,
     /// Interval at which each data server is polled for its state and free space. With `None`, new files are placed as
@@ -195,6 +198,7 @@ impl Default for Options {
             capacities: BTreeMap::new(),
             user: UserBounds::default(),
             reserves: BTreeMap::new(),
+            inline_max: ByteLen(0),
             syncs_all_names: false,
             poll_interval: None,
             without_registry: false,
@@ -292,6 +296,8 @@ pub struct Service<E: Env> {
     watch_work: E::Notify,
     /// Notified when space has become free, or waiting for it is pointless.
     freed: E::Notify,
+    /// Notified when the copy of an inline file has ended.
+    growth_ended: E::Notify,
     /// Notified when the reaper has ended.
     reaper_ended: E::Notify,
     reaper_runs: AtomicBool,
@@ -385,6 +391,7 @@ impl<E: Env> Service<E> {
     fn wake_all(&self) {
         self.lock_changed.iter().for_each(weft_env::Notify::notify_all);
         weft_env::Notify::notify_all(&self.event_changed);
+        weft_env::Notify::notify_all(&self.growth_ended);
         weft_env::Notify::notify_all(&self.reap_work);
         weft_env::Notify::notify_all(&self.watch_work);
     }

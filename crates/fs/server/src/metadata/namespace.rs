@@ -46,7 +46,7 @@ impl Op<'_> {
         let special = |kind| Node::Special { kind, rdev };
         let node = match kind {
             FileType::Regular => {
-                let (file, inode) = self.make_regular(t, &spot, mode, &LayoutSpec::default(), true)?;
+                let (file, inode) = self.make_regular(t, &spot, mode, &LayoutSpec::default(), true, self.core.inline_max > ByteLen(0))?;
                 return Ok(MetaReply::Attr(self.attr(file, &inode)));
             }
             FileType::Fifo => special(NodeKind::Fifo),
@@ -194,7 +194,7 @@ impl Op<'_> {
         self.make_as(t, spot, file, mode, node, spot.dir_inode.compression_setting())
     }
 
-    /// Creates a regular file at a free place.
+    /// Creates a regular file at a free place. Its bytes are in the database at first if `is_inline`.
     pub(super) fn make_regular(
         &self,
         t: &mut dyn Transaction,
@@ -202,6 +202,7 @@ impl Op<'_> {
         mode: u32,
         request: &LayoutSpec,
         is_size_valid: bool,
+        is_inline: bool,
     ) -> Outcome<(FileId, Inode)> {
         self.require_change(&spot.dir_inode)?;
         let file = allocate(t, self.caller.uid, inodes_max(self))?;
@@ -212,7 +213,16 @@ impl Op<'_> {
         let compression = compression.or_else(|| self.core.compression.of(&layout));
         let generations = Generations::default();
         let recorded = RecordedLens::NONE;
-        let node = Node::Regular { layout, is_size_valid, touched: false, epoch: 0, generations, recorded };
+        let is_size_valid = is_size_valid || is_inline;
+        let node = Node::Regular {
+            layout,
+            is_size_valid,
+            touched: false,
+            epoch: 0,
+            generations,
+            recorded,
+            is_inline,
+        };
         let made = self.make_as(t, spot, file, mode, node, compression)?;
         self.core.opens.lock().await_durability(file);
         Ok(made)
@@ -230,7 +240,7 @@ impl Op<'_> {
         // Rules apply as to an empty name.
         let (last, name) = (LastComponent::Name, Vec::new());
         let spot = Walked { last, dir, dir_inode, name, slash: false, found: None };
-        self.make_regular(t, &spot, mode, request, false)
+        self.make_regular(t, &spot, mode, request, false, false)
     }
 
     /// Layout of a new file, by the request, the nearest rule, the directory and the cluster, and the compression

@@ -5,6 +5,7 @@ use super::closed_targets::ClosedTargets;
 use super::compression::{DefaultCompression, datafile_settings};
 use super::fault::{Fault, Outcome};
 use super::fences::Fences;
+use super::inline::Growths;
 use super::layouts::Layouts;
 use super::moves::Moves;
 use super::open::Urgency;
@@ -72,6 +73,12 @@ pub(super) struct Core {
     pub data_fences: Mutex<Fences>,
     /// Files that are being moved to other layouts.
     pub moves: Moves,
+    /// Maximum size of files whose bytes are in the database; 0 for none.
+    pub inline_max: ByteLen,
+    /// First file id that this start of the service may assign.
+    pub first_of_start: FileId,
+    /// Inline files that are being copied to datafiles. Locked after the database if both are locked.
+    pub growths: Mutex<Growths>,
     /// Latest end of a capability that no fence postponed, in seconds since 1970.
     pub granted_latest_s: AtomicU64,
     /// Number of rows in `reap`.

@@ -116,8 +116,10 @@ impl Op<'_> {
             self.require_handle(request.handle, None)?;
             self.require_open_share(Some(request.handle))?;
             let is_size_valid = !request.flags.write;
-            let (file, inode) = self.make_regular(t, &walked, request.mode, request.layout, is_size_valid)?;
-            if request.flags.write {
+            let is_inline = self.is_new_inline(request);
+            let (file, inode) =
+                self.make_regular(t, &walked, request.mode, request.layout, is_size_valid, is_inline)?;
+            if request.flags.write && !is_inline {
                 self.reserve_for_new(t, file, &inode)?;
             }
             return Ok((opened(t, file, &inode, true, false, true, false)?, Urgency::Name));
@@ -125,6 +127,9 @@ impl Op<'_> {
         self.require_openable(&inode, request)?;
         self.require_handle(request.handle, Some(file))?;
         self.require_open_share(Some(request.handle))?;
+        if inode.is_inline() {
+            return self.open_inline(t, request, (file, inode));
+        }
         let privileged = self.caller.is_root();
         let changes = request.flags.write || request.flags.truncate;
         let replica = self.begin_use(t, file, (request.handle, changes), request.ranks)?;
@@ -206,7 +211,7 @@ impl Op<'_> {
         };
         let there = self.core.opens.lock().get(self.session, request.handle).is_some();
         let mut known = false;
-        if let Node::Regular { is_size_valid, epoch, .. } = &mut inode.node
+        if let Node::Regular { is_size_valid, epoch, is_inline: false, .. } = &mut inode.node
             && request.flags.write
             && !there
         {
@@ -222,6 +227,8 @@ impl Op<'_> {
         let truncations = TruncationState { begins: open.truncate, lost };
         let mut opens = self.core.opens.lock();
         opens.add(self.session, request.handle, open, known, inode.nlink == 0, truncations);
+        opens.set_inline(file, inode.is_inline());
+        opened.inline_max = self.inline_max_of(&inode);
         opened.may_cache = false;
         opened.cached_elsewhere =
             self.core.is_cautious(self.now) || !opens.caching_elsewhere(file, self.session).is_empty();
@@ -303,7 +310,12 @@ impl Op<'_> {
         require(self.caller, inode, mask)
     }
 
-    fn entry(&self, file: FileId, request: &OpenRequest<'_>) -> OpenEntry {
+    /// Limit of a file whose bytes are in the database.
+    fn inline_max_of(&self, inode: &Inode) -> Option<ByteLen> {
+        inode.is_inline().then_some(self.core.inline_max)
+    }
+
+    pub(super) fn entry(&self, file: FileId, request: &OpenRequest<'_>) -> OpenEntry {
         let OpenFlags { read, write, truncate, .. } = request.flags;
         let (uid, caching) = (self.caller.uid, request.cache);
         let job = self.job;
@@ -311,7 +323,7 @@ impl Op<'_> {
     }
 
     #[expect(clippy::too_many_arguments, reason = "what the three ways to an open file know")]
-    fn opened(
+    pub(super) fn opened(
         &self,
         s: &dyn Snapshot,
         file: FileId,
@@ -363,6 +375,7 @@ impl Op<'_> {
         let begins = open.truncate && !matches!(origin, OpenOrigin::Adopted(_));
         let truncations = TruncationState { begins, lost };
         opens.add(self.session, handle, open, size_known, inode.nlink == 0, truncations);
+        opens.set_inline(file, inode.is_inline());
         let cached_elsewhere =
             open.write && cautious || !opens.caching_elsewhere(file, self.session).is_empty();
         let must_recall = self.must_recall(&opens, file, regular && !created);
@@ -383,6 +396,7 @@ impl Op<'_> {
             epoch: self.core.epoch_of(inode),
             recorded,
             is_replica_used: false,
+            inline_max: self.inline_max_of(inode),
         })
     }
 
@@ -437,8 +451,10 @@ impl Op<'_> {
         if matches!(origin, OpenOrigin::Adopted(_)) {
             self.require_open_share(Some(*handle))?;
         }
-        let truncations = self.require_adoptable(t, origin, open)?;
+        let may_truncate = self.require_adoptable(t, origin, open)?;
         let mut inode = named_inode(t, *file)?;
+        // Its `O_TRUNC` was one transaction.
+        let truncations = may_truncate && !inode.is_inline();
         let mut urgency;
         let mut known = true;
         let changes = flags.write || truncations;
@@ -450,7 +466,10 @@ impl Op<'_> {
                 (is_replica_used, urgency) = (replica.is_used, replica.urgency);
             }
         }
-        if let Node::Regular { is_size_valid, epoch, .. } = &mut inode.node
+        if inode.is_inline() && changes {
+            self.begin_changes(&mut inode);
+            put_inode(t, *file, &inode);
+        } else if let Node::Regular { is_size_valid, epoch, .. } = &mut inode.node
             && changes
         {
             // Its close will summarize all its writes, but another client may have truncated the file meanwhile. So the
@@ -554,7 +573,7 @@ impl Op<'_> {
         close: &LastWriterClose,
         written: &WrittenLens,
     ) -> Outcome<()> {
-        let Some(mut inode) = inode(t, file)? else { return Ok(()) };
+        let Some(mut inode) = inode(t, file)?.filter(|inode| !inode.is_inline()) else { return Ok(()) };
         let charged = self.core.charged(t, file, &inode)?;
         record(&mut inode, file, written);
         apply_last_writer_close(&mut inode, close);

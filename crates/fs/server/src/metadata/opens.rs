@@ -132,6 +132,8 @@ pub(super) struct FileEntry {
     pub orphan: bool,
     /// Whether it lost its last name while it was open.
     lost_name: bool,
+    /// Whether its bytes are in the database, so that a close changes nothing there.
+    is_inline: bool,
 }
 
 impl FileEntry {
@@ -428,6 +430,13 @@ impl Opens {
         self.count_up_user(open.uid);
     }
 
+    /// Records whether the bytes of an open file are in the database.
+    pub(super) fn set_inline(&mut self, file: FileId, is_inline: bool) {
+        if let Some(entry) = self.files.get_mut(&file) {
+            entry.is_inline = is_inline;
+        }
+    }
+
     /// Whether the reported ends of writes through this open count: no truncation has begun since.
     pub(super) fn trusts_reported_ends(&self, session: BoundSession, handle: HandleId) -> bool {
         self.get(session, handle).is_some_and(|open| {
@@ -511,7 +520,8 @@ impl Opens {
     /// Whether closing needs a change of the database.
     pub(super) fn close_matters(&self, session: BoundSession, handle: HandleId) -> bool {
         self.get(session, handle).is_some_and(|open| {
-            open.changes() || self.files.get(&open.file).is_some_and(|entry| entry.orphan)
+            let is = |what: fn(&FileEntry) -> bool| self.files.get(&open.file).is_some_and(what);
+            open.changes() && !is(|entry| entry.is_inline) || is(|entry| entry.orphan)
         })
     }
 

@@ -111,6 +111,7 @@ mod tests {
                 epoch: 0,
                 generations: weft_store::metadata::Generations::default(),
                 recorded: weft_core::RecordedLens::NONE,
+                is_inline: false,
             },
             ..inode(mode)
         };

@@ -301,6 +301,10 @@ impl Op<'_> {
         if !matches!(original.node, Node::Regular { .. }) {
             return Err(Errno::EINVAL.into());
         }
+        if original.is_inline() {
+            const WHY: &str = "the file is so small that its bytes are in the metadata: a replica would gain nothing";
+            return Err(Fault::new(Errno::EINVAL, WHY));
+        }
         if original.nlink == 0 {
             return Err(Fault::new(Errno::ENOENT, "the file was removed"));
         }

@@ -82,7 +82,20 @@ impl<E: Env> Service<E> {
                 Ok(MetaReply::Done)
             }
             R::Recorded { handle } => self.read(call, |s, op| op.recorded(s, handle)),
-            R::Renew { handle } => self.read(call, |s, op| op.renew(s, handle)),
+            R::Renew { handle } => {
+                let reply = self.read(call, |s, op| op.renew(s, handle))?;
+                if let MetaReply::Relocated { cap, .. } = &reply {
+                    // A client that grew the file may not have needed to wait for that.
+                    self.wait_for_mark(call, cap.file.inode(), false).await?;
+                }
+                Ok(reply)
+            }
+            R::ReadInline { handle, offset, len } => {
+                self.read(call, |s, op| op.read_inline(s, handle, offset, len))
+            }
+            R::WriteInline { handle, offset, bytes } => self.write_inline(call, handle, offset, &bytes).await,
+            R::Grow { handle } => self.grow(call, handle).await,
+            R::Grown { handle, copied } => self.grown(call, handle, &copied).await,
 
             R::Mkdir { at, mode } => {
                 self.change_with_space(call, Urgency::Name, |t, op| op.mkdir(t, &at, mode)).await
@@ -511,6 +524,7 @@ impl<E: Env> Service<E> {
 
     async fn close(&self, call: &Call<'_>, handle: HandleId, summary: WriteSummary) -> Outcome<MetaReply> {
         let session = call.ctx.session;
+        self.end_growths(session, Some(handle));
         let has_written = summary.wrote || summary.unsure;
         let matters = self.core.opens.lock().close_matters(session, handle);
         let ended = if matters {

@@ -90,6 +90,7 @@ impl<E: Env> Service<E> {
         self.end_locks(&mut locks, ctx.session);
         self.core.moves.ended(ctx.session);
         self.dumps.session_ended(ctx.session);
+        self.end_growths(ctx.session, None);
         if self.is_stopping() {
             return None; // the session may return to the next start
         }

@@ -48,6 +48,9 @@ impl Op<'_> {
                 (file, inode)
             }
         };
+        if inode.is_inline() {
+            return self.truncate_inline(t, (file, inode), handle.is_some(), size);
+        }
         let (data, settings) = (inode.data(file), datafile_settings(&inode));
         let charged = self.reserve_for_len(t, file, &inode, size)?;
         let limit = self.write_limit(t, file, &inode)?;

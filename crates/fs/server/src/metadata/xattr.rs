@@ -171,7 +171,7 @@ impl Op<'_> {
             Node::Regular { .. } if self.core.opens.lock().is_busy(file) => {
                 Err(Fault::new(Errno::EBUSY, "the file is open for writing"))
             }
-            Node::Regular { is_size_valid, touched, .. }
+            Node::Regular { is_size_valid, touched, is_inline: false, .. }
                 if !*is_size_valid || *touched || inode.size > ByteLen(0) =>
             {
                 Err(Fault::new(Errno::EEXIST, written))
@@ -236,10 +236,15 @@ impl Op<'_> {
                 }
                 *default = (!request.is_open()).then_some(request.choice);
             }
+            Node::Regular { .. } if self.core.opens.lock().is_busy(file) => {
+                return Err(Fault::new(Errno::EBUSY, "the file is open for writing"));
+            }
+            Node::Regular { is_inline: true, .. } => {
+                let space = (&self.core.available_space(t)?, &self.core.closed());
+                let to = self.core.layouts.choose(&request, None, None, space, file)?;
+                self.set_inline_layout(t, file, &mut inode, to)?;
+            }
             Node::Regular { layout, is_size_valid, touched, .. } => {
-                if self.core.opens.lock().is_busy(file) {
-                    return Err(Fault::new(Errno::EBUSY, "the file is open for writing"));
-                }
                 // A file that has held bytes may have datafiles on the targets of its layout.
                 if !*is_size_valid || *touched || inode.size > ByteLen(0) {
                     let detail = "only the layout of a file that was never written can be set; weft migrate moves others";
@@ -274,6 +279,7 @@ fn own_value(inode: &Inode, name: &str) -> Option<String> {
         return inode.compression_setting().map(|setting| setting.to_string());
     }
     match (&inode.node, name) {
+        (Node::Regular { is_inline: true, .. }, "inline") => Some("yes".into()),
         (Node::Regular { layout, .. }, "layout") => Some(describe(layout)),
         (Node::Regular { layout, .. }, "stripe_size") => Some(stripes(layout).0.to_string()),
         (Node::Regular { layout, .. }, "stripe_count") => Some(stripes(layout).1.to_string()),

@@ -46,10 +46,12 @@ pub enum Table {
     Quotas = 16,
     /// File id -> tree and charge of a file that counts in an account.
     FileCharges = 17,
+    /// File id -> bytes of a small file.
+    Inline = 18,
 }
 
 /// Number of tables.
-pub const TABLES: usize = 18;
+pub const TABLES: usize = 19;
 
 impl Table {
     /// All tables, by number.
@@ -72,6 +74,7 @@ impl Table {
         Self::Replicas,
         Self::Quotas,
         Self::FileCharges,
+        Self::Inline,
     ];
 
     /// Returns the table's name in the base and in messages.
@@ -95,6 +98,7 @@ impl Table {
             Self::Replicas => "replicas",
             Self::Quotas => "quotas",
             Self::FileCharges => "charges",
+            Self::Inline => "inline",
         }
     }
 

@@ -24,8 +24,9 @@
 //! | replicas | file id | [`ReplicaRow`] |
 //! | quotas | `u` and the user id (8 bytes big-endian), or `t` and the directory's file id | [`QuotaRow`] |
 //! | charges | file id | [`FileChargeRow`] |
+//! | inline | file id | [`InlineRow`] |
 //!
-//! The last ten tables are absent in databases of earlier versions, which is equivalent to empty tables. The row
+//! The last eleven tables are absent in databases of earlier versions, which is equivalent to empty tables. The row
 //! `registry` of the counters exists once the table of targets is in use.
 
 mod node;
@@ -94,6 +95,9 @@ pub enum Node {
         generations: Generations,
         /// Lower bounds for the lengths of the datafiles; empty in rows of earlier versions.
         recorded: RecordedLens,
+        /// True if the bytes are in the table `inline`, and not in datafiles. The size is valid then, and nothing is
+        /// recorded.
+        is_inline: bool,
     },
     /// A directory.
     Directory {
@@ -114,6 +118,14 @@ pub enum Node {
         /// Device number.
         rdev: u64,
     },
+}
+
+/// Bytes of a small file, as many as its size says. An empty file has no row.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct InlineRow {
+    /// Bytes of the file.
+    #[serde(with = "serde_bytes_vec")]
+    pub bytes: Vec<u8>,
 }
 
 /// Generations of a file's datafiles; see [`FileId::generation`].
@@ -241,6 +253,11 @@ impl Inode {
             Node::Symlink { .. } => NodeKind::Symlink,
             Node::Special { kind, .. } => *kind,
         }
+    }
+
+    /// Returns whether the bytes are in the table `inline`.
+    pub fn is_inline(&self) -> bool {
+        matches!(self.node, Node::Regular { is_inline: true, .. })
     }
 
     /// Returns the id under which the datafiles are stored; `file` is the inode's own id.
@@ -579,6 +596,7 @@ mod tests {
                 epoch: 9,
                 generations: Generations::default(),
                 recorded: RecordedLens::NONE,
+                is_inline: false,
             },
         };
         let bytes = postcard::to_allocvec(&inode).expect("encodes");
@@ -784,6 +802,7 @@ mod tests {
             epoch: 9,
             generations,
             recorded: RecordedLens::NONE,
+            is_inline: false,
         };
         let bytes = postcard::to_allocvec(&node).expect("encodes");
         assert_eq!(bytes, [4, 1, 0, 0, 1, 3, 0x80, 0x80, 0x40, 1, 0, 9, 3, 4]);
@@ -799,6 +818,26 @@ mod tests {
     }
 
     #[test]
+    fn inline_files_have_a_variant_of_their_own() {
+        let node = Node::Regular {
+            layout: Layout::single(TargetId(3)),
+            is_size_valid: true,
+            touched: true,
+            epoch: 9,
+            generations: Generations { now: 0, last: 2 },
+            recorded: RecordedLens::NONE,
+            is_inline: true,
+        };
+        let bytes = postcard::to_allocvec(&node).expect("encodes");
+        assert_eq!(bytes, [6, 1, 0, 0, 1, 3, 0x80, 0x80, 0x40, 1, 9, 2]);
+        assert_eq!(postcard::from_bytes::<Node>(&bytes), Ok(node));
+        let row = InlineRow { bytes: vec![7, 8] };
+        let bytes = postcard::to_allocvec(&row).expect("encodes");
+        assert_eq!(bytes, [2, 7, 8]);
+        assert_eq!(postcard::from_bytes::<InlineRow>(&bytes), Ok(row));
+    }
+
+    #[test]
     fn files_with_recorded_lengths_have_a_variant_of_their_own() {
         for (generations, numbers) in
             [(Generations::default(), [0, 0]), (Generations { now: 3, last: 4 }, [3, 4])]
@@ -806,7 +845,7 @@ mod tests {
             let layout = Layout::single(TargetId(3));
             let recorded = RecordedLens::new(vec![ByteLen(300)]);
             let node =
-                Node::Regular { layout, is_size_valid: true, touched: true, epoch: 9, generations, recorded };
+                Node::Regular { layout, is_size_valid: true, touched: true, epoch: 9, generations, recorded, is_inline: false };
             let bytes = postcard::to_allocvec(&node).expect("encodes");
             let expected = [&[5, 1, 0, 0, 1, 3, 0x80, 0x80, 0x40, 1, 1, 9][..], &numbers, &[1, 0xac, 0x02]];
             assert_eq!(bytes, expected.concat());

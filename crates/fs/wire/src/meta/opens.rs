@@ -115,6 +115,8 @@ pub struct Opened {
     /// Whether the file's replica owns the bytes that it maps: before any other operation, the client must open it
     /// ([`MetaRequest::OpenReplica`](super::MetaRequest::OpenReplica)), and send requests for these bytes there.
     pub is_replica_used: bool,
+    /// For a file whose bytes are in the metadata: offset behind the last byte that it may have there.
+    pub inline_max: Option<ByteLen>,
 }
 
 /// Ends of the writes to the datafiles of a file through one open.

@@ -12,7 +12,7 @@ use crate::keys::Revoked;
 use crate::session::WalkProof;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
-use weft_core::{ByteLen, ClusterId, Compression, FileId, Integrity, Layout, RecordedLens};
+use weft_core::{ByteLen, ClusterId, Compression, FileId, FileOffset, Integrity, Layout, RecordedLens};
 
 /// Directory entry.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -70,6 +70,8 @@ pub struct ScannedInode {
     pub integrity: Option<Integrity>,
     /// Compression of this file; `None` for a file without.
     pub compression: Option<Compression>,
+    /// Whether the bytes of the file are in the metadata. It has no datafiles then, only a layout for those it may get.
+    pub is_inline: bool,
 }
 
 /// Findings of a namespace check; each problem is a sentence with a path or an inode.
@@ -279,4 +281,33 @@ pub enum MetaReply {
     },
     /// Reply to `Paths`, in the order of the request.
     Paths(#[serde(deserialize_with = "bounded::vec::<_, _, PATHS_MAX>")] Vec<KnownPath>),
+    /// Bytes of an inline file.
+    InlineBytes {
+        /// Size of the file.
+        size: ByteLen,
+        /// The bytes that were asked for, up to the end of the file.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+    },
+    /// Reply to `WriteInline`: where the bytes were written.
+    InlineWritten {
+        /// First byte.
+        offset: FileOffset,
+    },
+    /// Reply to `Grow`.
+    Growing(Box<Growing>),
+}
+
+/// Bytes of an inline file, for the client that copies them to datafiles.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Growing {
+    /// Capability to write the datafiles of the copy.
+    pub cap: Capability,
+    /// Layout of the datafiles.
+    pub layout: Layout,
+    /// All bytes of the file.
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// Whether the copy must survive a loss of power before `Grown`, because the bytes do.
+    pub must_sync: bool,
 }

@@ -624,7 +624,41 @@ pub enum MetaRequest {
         #[serde(deserialize_with = "bounded::vec::<_, _, PATHS_MAX>")]
         files: Vec<FileId>,
     },
-    /// Waits until all changes of names and attributes that were answered before their sync survive a loss of power. Reply:
-    /// `Done`.
+    /// Waits until all changes of names and attributes, and of inline files, that were answered before their sync survive a
+    /// loss of power. Reply: `Done`.
     SyncNames,
+    /// Reads from an inline file. Reply: `InlineBytes`; `EREMCHG` if the file has grown and has datafiles now.
+    ReadInline {
+        /// Open file; open for reading if `len` is not zero.
+        handle: HandleId,
+        /// First byte.
+        offset: FileOffset,
+        /// Maximum number of bytes.
+        len: ByteLen,
+    },
+    /// Writes to an inline file (M). Reply: `InlineWritten`; `EFBIG` if the file must grow first, because the write ends behind
+    /// the limit of inline files or the device of the metadata is full; `EREMCHG` as for `ReadInline`.
+    WriteInline {
+        /// File, open for writing.
+        handle: HandleId,
+        /// First byte; `None` appends.
+        offset: Option<FileOffset>,
+        /// Bytes.
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+    },
+    /// Begins to give an inline file datafiles (M). Reply: `Growing`; `Relocated` if the file was empty and has them now;
+    /// `EREMCHG` as for `ReadInline`.
+    Grow {
+        /// File, open for writing.
+        handle: HandleId,
+    },
+    /// Ends that, after the client has copied the bytes (M). Reply: `Relocated`; `ESTALE` if the file has changed or another
+    /// client began to grow it since; `EREMCHG` as for `ReadInline`.
+    Grown {
+        /// File, open for writing.
+        handle: HandleId,
+        /// Copied bytes in the datafiles: their ends count as recorded if the client has synced them, else none.
+        copied: WrittenLens,
+    },
 }

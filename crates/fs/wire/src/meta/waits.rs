@@ -18,6 +18,8 @@ pub const PAGES_WAIT: Nanos = Nanos::from_s(5);
 /// drops them when its connection to the service breaks, which it detects at once.
 pub const PAGES_DROPPED_AFTER: Nanos = Nanos::from_s(1);
 
+/// Maximum wait of a change of an inline file while another client copies the file.
+pub const GROWTH_WAIT: Nanos = Nanos::from_s(10);
 /// Maximum wait of an unlink until the space of a large file is freed.
 pub const FREED_WITHIN: Nanos = Nanos::from_s(2);
 
@@ -29,6 +31,7 @@ impl MetaRequest {
             Self::AwaitRecall { .. } => LOCK_WAIT,
             Self::WaitEvents { .. } => EVENT_WAIT,
             Self::Invalidate { .. } => Nanos(PAGES_WAIT.0 + PAGES_DROPPED_AFTER.0),
+            Self::WriteInline { .. } | Self::Grow { .. } => GROWTH_WAIT,
             Self::Unlink { .. } | Self::BeginMove { .. } => FREED_WITHIN,
             _ => Nanos::ZERO,
         }

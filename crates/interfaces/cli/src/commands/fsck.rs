@@ -284,7 +284,7 @@ impl Check<'_> {
             return Ok(());
         }
         let layout = match (&inode.layout, inode.kind) {
-            (Some(layout), FileType::Regular) => layout,
+            (Some(layout), FileType::Regular) if !inode.is_inline => layout,
             _ => return self.strays(inode.file, &name, own.into_iter().collect()),
         };
         let places: BTreeSet<_> = layout.objects().collect();

@@ -277,6 +277,7 @@ fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> Result<m
     options.placement = cluster.placement.clone();
     options.compression =
         metadata::DefaultCompression { cluster: cluster.compression, targets: cluster.compressions() };
+    options.inline_max = cluster.inline_max;
     options.grace = found.grace;
     options.syncs_all_names = found.syncs_all_names;
     options.capacities = cluster.capacities();

@@ -225,6 +225,7 @@ impl Cluster {
                 config.options.capability_life = plan.capability_life;
                 // The model of names takes each reply for durable. Earlier ones are tested in `weft-server`.
                 config.options.syncs_all_names = true;
+                config.options.inline_max = ByteLen(plan.inline_max);
                 let limited = (0..)
                     .zip(&plan.capacities)
                     .filter_map(|(id, capacity)| Some((TargetId(id), (*capacity)?)));

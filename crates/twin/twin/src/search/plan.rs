@@ -147,6 +147,8 @@ pub struct Plan {
     pub churn: bool,
     /// Whether programs punch holes into files.
     pub holes: bool,
+    /// Maximum size of files whose bytes are in the metadata; 0 for none.
+    pub inline_max: u64,
     /// Whether programs create, synchronize and drop replicas of files.
     pub replicas: bool,
     /// Whether a program that has created a replica uses the file alone for a while.
@@ -304,6 +306,12 @@ impl Plan {
         let with_pairs = rng.clone().next_u64() >> 33 & 3 == 2;
         let with_holes = rng.clone().next_u64() >> 41 & 3 == 1;
         let holes = holes.unwrap_or(with_holes);
+        let mut inlining = rng.clone();
+        let with_inline = inlining.next_u64() >> 13 & 3 == 1;
+        let inline_max = match options.inline.unwrap_or(with_inline) {
+            true => pick(&mut inlining, &[100, 4096, 4096, 20_000, 65_536]),
+            false => 0,
+        };
         let with_replicas = rng.clone().next_u64() >> 57 & 3 == 1;
         let replicas = replicas.unwrap_or(with_replicas);
         let with_replica_use = rng.clone().next_u64() >> 61 & 1 == 1;
@@ -346,6 +354,7 @@ impl Plan {
             capacities,
             churn,
             holes,
+            inline_max,
             replicas,
             replica_use,
             integrity,

@@ -48,6 +48,8 @@ pub struct Options {
     pub pairs: Option<bool>,
     /// Whether programs punch holes into files. `None`: the seed decides.
     pub holes: Option<bool>,
+    /// Whether files stay in the metadata while they are small. `None`: the seed decides.
+    pub inline: Option<bool>,
     /// Whether programs create, synchronize and drop replicas of files. `None`: the seed decides.
     pub replicas: Option<bool>,
     /// Whether a program that has created a replica uses the file alone for a while. `None`: the seed decides.

@@ -148,6 +148,11 @@ async fn fsck(cluster: &Cluster, judge: &Judge, client: &Client<SimEnv>) -> Resu
                 *promised.entry(target).or_default() +=
                     component.end.map_or(0, |end| layout.local_len(object, end).0);
             }
+            if inode.is_inline {
+                judge.hit("verify: an inline file");
+                problems.extend(own.keys().map(|part| format!("inline inode {}: it has {part:?}", inode.file)));
+                continue;
+            }
             let places: BTreeSet<_> = layout.objects().collect();
             for part in own.keys().filter(|part| !places.contains(part)) {
                 problems.push(format!("inode {}: {part:?} does not belong to its layout", inode.file));

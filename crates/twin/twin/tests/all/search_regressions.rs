@@ -138,6 +138,7 @@ const AS_DECIDED: Options = Options {
     stops: Some(false),
     pairs: Some(false),
     holes: Some(false),
+    inline: Some(false),
     replicas: Some(false),
     replica_use: Some(false),
     integrity: Some(false),
@@ -162,6 +163,7 @@ const COMPRESSED: Options = Options {
     stops: None,
     pairs: None,
     holes: None,
+    inline: None,
     integrity: None,
     disks: None,
     ..AS_DECIDED
@@ -176,6 +178,7 @@ const REPLICATED: Options = Options {
     stops: None,
     pairs: None,
     holes: None,
+    inline: None,
     integrity: None,
     compression: None,
     damage: None,
@@ -322,6 +325,7 @@ const FIRST_WITH_DISKS: u64 = 60;
 const FIRST_WITH_CACHE: u64 = 60;
 const FIRST_WITH_PAIRS: u64 = 30;
 const FIRST_WITH_HOLES: u64 = 40;
+const FIRST_WITH_INLINE: u64 = 120;
 const FIRST_WITH_DAMAGE: u64 = 12;
 
 #[test]
@@ -341,6 +345,7 @@ fn recorded_and_first_seeds_break_no_promise() {
             stops: Some(false),
             pairs: Some(false),
             holes: Some(false),
+            inline: Some(false),
             integrity: Some(false),
             compression: Some(false),
             damage: Some(false),
@@ -361,6 +366,8 @@ fn recorded_and_first_seeds_break_no_promise() {
     let with_pairs = Options { moves: on, pairs: on, ..Options::default() };
     let with_pairs = (5000..5000 + FIRST_WITH_PAIRS).map(|seed| (seed, "", with_pairs));
     let with_holes = Options { holes: on, ..Options::default() };
+    let with_inline = Options { inline: on, ..Options::default() };
+    let with_inline = (11_000..11_000 + FIRST_WITH_INLINE).map(|seed| (seed, "", with_inline));
     let with_integrity = Options { integrity: on, ..Options::default() };
     let with_integrity = (8000..8000 + FIRST_WITH_INTEGRITY).map(|seed| (seed, "", with_integrity));
     let with_compression = Options { compression: on, ..Options::default() };
@@ -400,6 +407,7 @@ fn recorded_and_first_seeds_break_no_promise() {
         .chain(with_stops)
         .chain(with_pairs)
         .chain(with_holes)
+        .chain(with_inline)
         .chain(with_integrity)
         .chain(with_compression)
         .chain(with_disks)
@@ -419,6 +427,7 @@ fn recorded_and_first_seeds_break_no_promise() {
             ("stops", options.stops),
             ("pairs", options.pairs),
             ("holes", options.holes),
+            ("inline", options.inline),
             ("integrity", options.integrity),
             ("compress", options.compression),
             ("damage", options.damage),

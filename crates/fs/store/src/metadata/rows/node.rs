@@ -5,6 +5,7 @@
 //! | regular file, never moved, without recorded lengths | `Regular` |
 //! | regular file, moved, without recorded lengths | `Moved` |
 //! | regular file with recorded lengths | `Recorded` |
+//! | regular file whose bytes are inline | `Inline` |
 //!
 //! The first versions wrote a directory's default without tails. It is still decoded.
 
@@ -48,6 +49,12 @@ pub(super) enum Stored {
         now: u16,
         last: u16,
         recorded: RecordedLens,
+    },
+    Inline {
+        layout: Layout,
+        touched: bool,
+        epoch: u32,
+        last: u16,
     },
 }
 
@@ -110,13 +117,19 @@ enum Storing<'a> {
         last: u16,
         recorded: &'a RecordedLens,
     },
+    Inline {
+        layout: &'a Layout,
+        touched: bool,
+        epoch: u32,
+        last: u16,
+    },
 }
 
 impl From<Stored> for Node {
     fn from(stored: Stored) -> Self {
         let regular = |layout, is_size_valid, touched, epoch, (now, last), recorded| {
             let generations = Generations { now, last };
-            Self::Regular { layout, is_size_valid, touched, epoch, generations, recorded }
+            Self::Regular { layout, is_size_valid, touched, epoch, generations, recorded, is_inline: false }
         };
         match stored {
             Stored::Regular { layout, is_size_valid, touched, epoch } => {
@@ -128,6 +141,15 @@ impl From<Stored> for Node {
             Stored::Recorded { layout, is_size_valid, touched, epoch, now, last, recorded } => {
                 regular(layout, is_size_valid, touched, epoch, (now, last), recorded)
             }
+            Stored::Inline { layout, touched, epoch, last } => Self::Regular {
+                layout,
+                is_size_valid: true,
+                touched,
+                epoch,
+                generations: Generations { now: 0, last },
+                recorded: RecordedLens::NONE,
+                is_inline: true,
+            },
             Stored::Directory { entries, default } => {
                 Self::Directory { entries, default: default.map(LayoutChoice::from) }
             }
@@ -140,6 +162,9 @@ impl From<Stored> for Node {
 impl Serialize for Node {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let storing = match self {
+            &Self::Regular { ref layout, touched, epoch, generations: Generations { last, .. }, is_inline: true, .. } => {
+                Storing::Inline { layout, touched, epoch, last }
+            }
             &Self::Regular {
                 ref layout,
                 is_size_valid,
@@ -147,6 +172,7 @@ impl Serialize for Node {
                 epoch,
                 generations: Generations { now, last },
                 ref recorded,
+                is_inline: false,
             } => match last {
                 _ if !recorded.is_empty() => {
                     Storing::Recorded { layout, is_size_valid, touched, epoch, now, last, recorded }

@@ -95,6 +95,9 @@ pub struct Search {
     /// Whether programs punch holes into files [default: each seed decides]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     holes: Option<bool>,
+    /// Whether files stay in the metadata while they are small [default: each seed decides]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    inline: Option<bool>,
     /// Whether programs create, synchronize and drop replicas of files [default: each seed decides]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     replicas: Option<bool>,
@@ -170,6 +173,7 @@ impl Search {
             stops: self.stops,
             pairs: self.pairs,
             holes: self.holes,
+            inline: self.inline,
             replicas: self.replicas,
             replica_use: self.replica_use,
             integrity: self.integrity,
@@ -275,6 +279,7 @@ impl Search {
             ("stops", options.stops),
             ("pairs", options.pairs),
             ("holes", options.holes),
+            ("inline", options.inline),
             ("replicas", options.replicas),
             ("integrity", options.integrity),
             ("compress", options.compression),

@@ -31,9 +31,11 @@ impl Actor {
         let stripe = pick(&mut self.rng, &self.cluster.plan.stripes);
         let parts = self.draw_parts();
         let by_rule = parts.is_none() && self.cluster.plan.rules && self.rules_rng.below(4) > 0;
-        let stripe_size = (!by_rule).then_some(ByteLen(stripe));
+        // Only a file without a requested layout is inline.
+        let is_inline = self.cluster.plan.inline_max > 0 && self.inline_rng.below(4) > 0;
+        let stripe_size = (!by_rule && !is_inline).then_some(ByteLen(stripe));
         let plain = LayoutSpec { stripe_size, ..LayoutSpec::default() };
-        let compression = self.draw_compression();
+        let compression = if is_inline { None } else { self.draw_compression() };
         let spec = LayoutSpec { compression, ..parts.unwrap_or(plain) };
         let path = path(at);
         let id = self.begins(|| format!("open {path} {flags:?}"));

@@ -46,6 +46,8 @@ pub struct Actor {
     stops_rng: Rng,
     /// Random generator for holes.
     holes_rng: Rng,
+    /// Random generator for inline files.
+    inline_rng: Rng,
     /// Random generator for replicas.
     replicas_rng: Rng,
     /// Random generator for compression.
@@ -86,6 +88,7 @@ impl Actor {
         let parts_rng = Rng::new(rng.clone().next_u64() ^ 0x000f_a475);
         let stops_rng = Rng::new(rng.clone().next_u64() ^ 0x0005_7095);
         let holes_rng = Rng::new(rng.clone().next_u64() ^ 0x0007_401e);
+        let inline_rng = Rng::new(rng.clone().next_u64() ^ 0x0001_411e);
         let replicas_rng = Rng::new(rng.clone().next_u64() ^ 0x00c0_9135);
         let compression_rng = Rng::new(rng.clone().next_u64() ^ 0x000c_0de5);
         let handles = Vec::new();
@@ -101,6 +104,7 @@ impl Actor {
             parts_rng,
             stops_rng,
             holes_rng,
+            inline_rng,
             replicas_rng,
             compression_rng,
             handles,

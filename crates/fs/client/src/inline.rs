@@ -1,0 +1,173 @@
+//! Small files, whose bytes are in the metadata: reads, writes and appends by messages to the metadata server, and growth.
+//!
+//! A layout version of an open file that is inline has no datafiles. Its operations end in one of these ways:
+//!
+//! | answer of the metadata server | meaning | reaction |
+//! | --- | --- | --- |
+//! | bytes, or where they were written | done | |
+//! | `EREMCHG` | the file has grown through another open file | a stale layout, see [`crate::file::LayoutVersion`] |
+//! | `EFBIG`, or a write that ends behind the limit | the file must grow first | [`State::grow`], then a stale layout |
+//!
+//! The protocol of growth is described in the metadata service, `server/src/metadata/inline.rs`.
+
+use crate::append::AppendGrant;
+use crate::backoff::Backoff;
+use crate::call::Effect;
+use crate::data::SubRequests;
+use crate::error::{Error, Result};
+use crate::file::{DatafileEnds, LayoutRetry, LayoutVersion, OpenFile, State};
+use crate::gather::total;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+use weft_core::{Access, ByteLen, Extent, FileOffset, RecordedLens};
+use weft_env::Env;
+use weft_env::mutants::{Mutant, is_seeded};
+use weft_wire::Errno;
+use weft_wire::meta::{Growing, MetaReply, MetaRequest, WrittenLens};
+
+impl<E: Env> State<E> {
+    /// Reads from the metadata, into the first bytes of `bufs`.
+    pub(crate) async fn read_inline(&self, extent: Extent, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let (_, bytes) = self.inline_bytes(extent).await?;
+        let mut left = &bytes[..];
+        for buf in bufs {
+            let (now, later) = left.split_at(left.len().min(buf.len()));
+            buf[..now.len()].copy_from_slice(now);
+            left = later;
+        }
+        Ok(bytes.len())
+    }
+
+    /// Size of an inline file.
+    pub(crate) async fn inline_size(&self) -> Result<ByteLen> {
+        self.inline_bytes(Extent::new(0, 0)).await.map(|(size, _)| size)
+    }
+
+    async fn inline_bytes(&self, Extent { offset, len }: Extent) -> Result<(ByteLen, Vec<u8>)> {
+        let request = MetaRequest::ReadInline { handle: self.record.handle, offset, len };
+        let answer = self.session.call(Effect::Repeatable, request).await;
+        match answer.map_err(|error| self.explained(error))? {
+            MetaReply::InlineBytes { size, bytes } if bytes.len() as u64 <= len.0 => Ok((size, bytes)),
+            _ => Err(Error::unexpected_reply()),
+        }
+    }
+
+    /// Writes to the metadata, at the end of the file if there is no `offset`. Returns the offset.
+    ///
+    /// # Errors
+    /// A stale layout if the file has datafiles now, possibly because of this write.
+    pub(crate) async fn write_inline(
+        self: &Arc<Self>,
+        inline_max: ByteLen,
+        offset: Option<FileOffset>,
+        bufs: &[IoSlice<'_>],
+    ) -> Result<FileOffset> {
+        let end = offset.map_or(0, |offset| offset.0).saturating_add(total(bufs) as u64);
+        if end <= inline_max.0 {
+            let bytes = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+            let request = MetaRequest::WriteInline { handle: self.record.handle, offset, bytes };
+            match self.session.call(Effect::Once, request).await {
+                Ok(MetaReply::InlineWritten { offset }) => {
+                    self.written.note_inline(self.session.core.env.now());
+                    return Ok(offset);
+                }
+                Ok(_) => return Err(Error::unexpected_reply()),
+                Err(error) if error.errno() == Errno::EFBIG.0 => {}
+                Err(error) => return Err(self.explained(error)),
+            }
+        }
+        self.grow().await?;
+        Err(Error::stale_layout())
+    }
+
+    /// Gives an inline file datafiles.
+    ///
+    /// # Errors
+    /// Errors of the servers; `ENOSPC` if the targets are full.
+    #[cold]
+    pub(crate) async fn grow(self: &Arc<Self>) -> Result<()> {
+        let mut backoff = Backoff::default();
+        loop {
+            let request = MetaRequest::Grow { handle: self.record.handle };
+            let error = match self.session.call(Effect::Repeatable, request).await {
+                Ok(MetaReply::Relocated { cap, layout }) => {
+                    self.install_layout(cap, layout);
+                    return Ok(());
+                }
+                Ok(MetaReply::Growing(growing)) => match self.copy_inline(*growing).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                },
+                Ok(_) => return Err(Error::unexpected_reply()),
+                Err(error) => error,
+            };
+            if error.is_stale_layout() {
+                // Another client was faster.
+                return self.renew().await.map(drop);
+            }
+            let may_pass = error.is_expired() || error.errno() == Errno::EAGAIN.0;
+            if !may_pass || !backoff.wait(&self.session.core.env).await {
+                return Err(self.explained(error));
+            }
+        }
+    }
+
+    /// Copies the bytes of an inline file to its future datafiles, and has the metadata server use these.
+    async fn copy_inline(self: &Arc<Self>, growing: Growing) -> Result<()> {
+        let core = &*self.session.core;
+        let Growing { cap, layout, bytes, must_sync } = growing;
+        let ends = DatafileEnds::new(&layout, Some((RecordedLens::NONE, core.restarts())), true);
+        let copy = LayoutVersion::new(cap.file, layout, false, ends, None);
+        let extent = Extent::new(0, bytes.len() as u64);
+        if !is_seeded(Mutant::ForgottenHead) {
+            let mut subs = SubRequests::take();
+            copy.layout.split_into(extent, Access::Sequential, core.options.split, &mut subs.0);
+            // This capability is the only one for these datafiles, so it is never renewed.
+            let grant = AppendGrant::without_lock(cap);
+            let count =
+                self.write_transfers(&copy, extent, &subs.0, &[IoSlice::new(&bytes)], Some(&grant)).await?;
+            if count < bytes.len() {
+                const WHY: &str = "no space for the first bytes of a small file that grows";
+                return Err(Error::misuse(Errno::ENOSPC, WHY));
+            }
+            subs.0.iter().for_each(|sub| copy.ends.note_write(sub));
+        }
+        let mut copied = WrittenLens { data: copy.data, lens: RecordedLens::NONE };
+        if must_sync {
+            let before = self.unsynced.begin_sync();
+            let boots = core.sync_datafiles(copy.data, cap, &copy.layout).await?;
+            self.unsynced.finish_sync(&before, &boots)?;
+            copied = copy.ends.written(copy.data);
+        }
+        let request = MetaRequest::Grown { handle: self.record.handle, copied };
+        match self.session.call(Effect::Repeatable, request).await? {
+            MetaReply::Relocated { cap, layout } => {
+                self.install_layout(cap, layout);
+                Ok(())
+            }
+            _ => Err(Error::unexpected_reply()),
+        }
+    }
+}
+
+impl<E: Env> OpenFile<E> {
+    /// Appends to an inline file, in one message and without the append lock. `None` if the file has datafiles.
+    pub(crate) async fn append_inline(&self, bufs: &[IoSlice<'_>]) -> Result<Option<(FileOffset, usize)>> {
+        let state = &self.state;
+        let len = total(bufs);
+        let mut retry = LayoutRetry::new(state);
+        loop {
+            let version = state.layout_version()?;
+            let Some(inline_max) = version.inline_max else { return Ok(None) };
+            let appended = match len {
+                0 => state.inline_size().await.map(|size| FileOffset(size.0)),
+                _ => state.write_inline(inline_max, None, bufs).await,
+            };
+            let appended = retry.check(version, appended).await;
+            if let Some(offset) = appended.map_err(|error| error.about(&state.path))? {
+                state.invalidate_if_cached(Extent::new(offset.0, len as u64)).await;
+                return Ok(Some((offset, len)));
+            }
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! Small files, whose bytes are in the database: reads, writes, and growth beyond the limit.
+//!
+//! | state | bytes | size | requests of a client |
+//! | --- | --- | --- | --- |
+//! | inline | table `inline` | in the inode, always valid | `ReadInline`, `WriteInline`, `Truncate` |
+//! | being copied | table `inline` | in the inode | the same; writes wait, and a truncation ends the copy |
+//! | grown | datafiles | as of any file | `EREMCHG` to the above, after which the client renews its capability |
+//!
+//! A file never becomes inline again. It grows like a file that moves:
+//!
+//! ```text
+//! client                          metadata service
+//! Grow ─────────────────────────▶ next generation of datafiles; writes of others wait
+//!      ◀───────────────────────── bytes, layout, capability for this generation
+//! writes the bytes, and syncs them if the file was synced
+//! Grown ────────────────────────▶ one transaction: generation in use, row of bytes removed
+//! ```
+//!
+//! If the client dies or is slow, another one begins again with the next generation, so delayed writes of the first one reach
+//! datafiles that are never used. An empty file needs no copy, and `Grow` does all.
+//!
+//! # After a loss of power
+//!
+//! The reply to a change leaves before its sync if the client ends with this host. Then the change may be undone, but datafiles
+//! on other hosts stay. A generation that was used must not be used again, because its datafiles may have bytes:
+//!
+//! | generation | when it is used | durable before its use |
+//! | --- | --- | --- |
+//! | 1 | by the first growth of a file that this start of the service created | as its client needs |
+//! | 2 | by the first growth of an older file: generation 1 may have been used, and forgotten | always |
+//! | later ones | when a copy was not completed | always |
+
+use super::Service;
+use super::compression::datafile_settings;
+use super::fault::{Fault, Outcome};
+use super::op::{Core, Op};
+use super::open::{OpenRequest, Urgency};
+use super::opens::Mark;
+use super::permit::without_set_ids;
+use super::serve::Call;
+use super::tables::{named_inode, put_inode, put_row, row};
+use std::collections::BTreeMap;
+use weft_core::{ByteLen, FileId, FileOffset, Nanos};
+use weft_env::mutants::{Mutant, is_seeded};
+use weft_env::{Env, Notify};
+use weft_store::metadata::{
+    Engine, Inode, InlineRow, Node, Point, ReapRow, Snapshot, Table, Transaction, file_key,
+};
+use weft_wire::meta::{GROWTH_WAIT, Growing, HandleId, LayoutSpec, MetaReply, OpenFlags, WrittenLens};
+use weft_wire::{BoundSession, Errno, Rights};
+
+/// Inline files that clients copy to datafiles.
+#[derive(Default, Debug)]
+pub(super) struct Growths(BTreeMap<FileId, Growth>);
+
+/// A copy in progress.
+#[derive(Clone, Copy, Debug)]
+struct Growth {
+    session: BoundSession,
+    handle: HandleId,
+    /// Datafiles of the copy.
+    data: FileId,
+    /// Time after which others need not wait for it.
+    until: Nanos,
+}
+
+impl Growths {
+    /// Ends the copies of a session, or of one of its open files. Returns whether there were any.
+    pub(super) fn closed(&mut self, session: BoundSession, handle: Option<HandleId>) -> bool {
+        let before = self.0.len();
+        self.0.retain(|_, growth| {
+            growth.session != session || handle.is_some_and(|handle| growth.handle != handle)
+        });
+        self.0.len() < before
+    }
+
+    /// Fails while a client other than `own` copies the file.
+    fn require_none_but(&self, file: FileId, own: (BoundSession, HandleId), now: Nanos) -> Outcome<()> {
+        match self.0.get(&file) {
+            Some(growth) if (growth.session, growth.handle) != own && growth.until > now => {
+                Err(Fault::Growing(growth.until))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the copy of a file that changes: it is no longer complete.
+    fn end(&mut self, file: FileId) {
+        self.0.remove(&file);
+    }
+}
+
+/// Bytes of an inline file.
+///
+/// # Errors
+/// `EIO` if they are lost.
+fn bytes_of(s: &dyn Snapshot, file: FileId, inode: &Inode) -> Outcome<Vec<u8>> {
+    let bytes = row::<InlineRow>(s, Table::Inline, &file_key(file))?.unwrap_or_default().bytes;
+    if bytes.len() as u64 != inode.size.0 {
+        let held = bytes.len();
+        let detail = format!(
+            "inode {file} has {}, of which the metadata hold {held} bytes: run `weft fsck`",
+            inode.size
+        );
+        return Err(Fault::new(Errno::EIO, detail));
+    }
+    Ok(bytes)
+}
+
+fn put_bytes(t: &mut dyn Transaction, file: FileId, bytes: Vec<u8>) {
+    match bytes.is_empty() {
+        true => t.delete(Table::Inline, &file_key(file)),
+        false => put_row(t, Table::Inline, &file_key(file), &InlineRow { bytes }),
+    }
+}
+
+fn set_size(inode: &mut Inode, size: usize) {
+    inode.size = ByteLen(size as u64);
+    inode.blocks_512 = inode.size.0.div_ceil(4096).saturating_mul(8);
+}
+
+fn grown() -> Fault {
+    Fault::new(Errno::EREMCHG, "the file has datafiles now")
+}
+
+impl Core {
+    /// Cuts or extends an inline file, at most to the limit. The caller stores the inode.
+    pub(super) fn resize_inline(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        inode: &mut Inode,
+        size: ByteLen,
+    ) -> Outcome<()> {
+        self.growths.lock().end(file);
+        if inode.size != size {
+            // A file that has lost its bytes can still be emptied.
+            let mut bytes = if size == ByteLen(0) { Vec::new() } else { bytes_of(t, file, inode)? };
+            bytes.resize(size.0 as usize, 0);
+            set_size(inode, bytes.len());
+            put_bytes(t, file, bytes);
+        }
+        Ok(())
+    }
+
+    /// Schedules the removal of datafiles that an unfinished copy of an inline file may have. The caller stores the inode.
+    pub(super) fn forget_copy(&self, t: &mut dyn Transaction, file: FileId, inode: &mut Inode) -> Outcome<()> {
+        self.growths.lock().end(file);
+        let Node::Regular { is_inline: true, layout, touched, generations, .. } = &mut inode.node else {
+            return Ok(());
+        };
+        if std::mem::take(touched) {
+            // The row of datafiles to remove reserves space, and so does the file.
+            self.reservations.reserve(t, layout)?;
+            let copy = file.of_generation(generations.last);
+            put_row(t, Table::Reap, &file_key(copy), &ReapRow { layout: layout.clone() });
+            self.count_reap_row();
+        }
+        Ok(())
+    }
+}
+
+impl Op<'_> {
+    /// Whether the bytes of a new file with this request are in the database at first. Those of a file that several processes
+    /// open, or for which a layout is requested, would not stay there.
+    pub(super) fn is_new_inline(&self, request: &OpenRequest<'_>) -> bool {
+        let is_plain = request.ranks.is_none() && self.job.is_none();
+        self.core.inline_max > ByteLen(0) && is_plain && *request.layout == LayoutSpec::default()
+    }
+
+    /// Opens an inline file that exists; `O_TRUNC` needs no further message.
+    pub(super) fn open_inline(
+        &self,
+        t: &mut dyn Transaction,
+        request: &OpenRequest<'_>,
+        (file, mut inode): (FileId, Inode),
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let OpenFlags { write, truncate, .. } = request.flags;
+        let mut urgency = Urgency::Lazy;
+        if write || truncate {
+            let charged = self.core.charged(t, file, &inode)?;
+            if truncate {
+                self.core.resize_inline(t, file, &mut inode, ByteLen(0))?;
+                (inode.mtime, inode.ctime, inode.mtime_set_at) = (self.now, self.now, self.now);
+                urgency = Urgency::Name;
+            }
+            self.begin_changes(&mut inode);
+            put_inode(t, file, &inode);
+            self.core.recharge(t, file, charged, &inode)?;
+        }
+        let open = self.entry(file, request);
+        let opened = self.opened(t, file, &inode, request.handle, open, false, false, true)?;
+        Ok((MetaReply::Opened(Box::new(opened)), urgency))
+    }
+
+    /// Begins a new epoch of a file that is opened for writing or truncated, and drops its set-id bits as a write does.
+    pub(super) fn begin_changes(&self, inode: &mut Inode) {
+        if !self.caller.is_root() && without_set_ids(inode.mode) != inode.mode {
+            (inode.mode, inode.ctime) = (without_set_ids(inode.mode), self.now);
+        }
+        if let Node::Regular { epoch, .. } = &mut inode.node {
+            *epoch = epoch.wrapping_add(1);
+        }
+    }
+
+    /// Truncates or extends an inline file. A file that becomes too large must be opened, and grow, first.
+    pub(super) fn truncate_inline(
+        &self,
+        t: &mut dyn Transaction,
+        (file, mut inode): (FileId, Inode),
+        is_open: bool,
+        size: ByteLen,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        if size > self.core.inline_max.max(inode.size) {
+            return match is_open {
+                true => Err(Errno::EFBIG.into()),
+                false => Ok((MetaReply::OpenFirst, Urgency::Lazy)),
+            };
+        }
+        let urgency = self.reserve_for_len(t, file, &inode, size)?.max(Urgency::Name);
+        let charged = self.core.charged(t, file, &inode)?;
+        self.core.resize_inline(t, file, &mut inode, size)?;
+        (inode.mtime, inode.ctime, inode.mtime_set_at) = (self.now, self.now, self.now);
+        self.begin_changes(&mut inode);
+        put_inode(t, file, &inode);
+        self.core.recharge(t, file, charged, &inode)?;
+        Ok((MetaReply::Done, urgency))
+    }
+
+    fn inline_file(&self, s: &dyn Snapshot, handle: HandleId, writes: bool) -> Outcome<(FileId, Inode)> {
+        let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
+        if writes && !open.write {
+            return Err(Errno::EBADF.into());
+        }
+        let inode = named_inode(s, open.file)?;
+        if inode.is_inline() { Ok((open.file, inode)) } else { Err(grown()) }
+    }
+
+    pub(super) fn read_inline(
+        &self,
+        s: &dyn Snapshot,
+        handle: HandleId,
+        offset: FileOffset,
+        len: ByteLen,
+    ) -> Outcome<MetaReply> {
+        let (file, inode) = self.inline_file(s, handle, false)?;
+        let may_read = self.core.opens.lock().get(self.session, handle).is_some_and(|open| open.read);
+        let bytes = match len {
+            ByteLen(0) => Vec::new(),
+            _ if !may_read => return Err(Errno::EBADF.into()),
+            len => {
+                let mut bytes = bytes_of(s, file, &inode)?;
+                bytes.truncate(offset.0.saturating_add(len.0).min(bytes.len() as u64) as usize);
+                bytes.drain(..offset.0.min(bytes.len() as u64) as usize);
+                bytes
+            }
+        };
+        Ok(MetaReply::InlineBytes { size: inode.size, bytes })
+    }
+
+    /// Writes to an inline file, at its end if there is no `offset`.
+    fn write_inline(
+        &self,
+        t: &mut dyn Transaction,
+        handle: HandleId,
+        offset: Option<FileOffset>,
+        written: &[u8],
+        now: Nanos,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let (file, mut inode) = self.inline_file(t, handle, true)?;
+        // A copy in progress lacks these bytes. It ends if it takes too long.
+        {
+            let mut growths = self.core.growths.lock();
+            growths.require_none_but(file, (self.session, handle), now)?;
+            growths.end(file);
+        }
+        let offset = offset.unwrap_or(FileOffset(inode.size.0));
+        let end = offset.0.checked_add(written.len() as u64).ok_or(Errno::EFBIG)?;
+        if end > self.core.inline_max.0 {
+            return Err(Errno::EFBIG.into());
+        }
+        let urgency = self.reserve_for_len(t, file, &inode, ByteLen(end))?.max(Urgency::Name);
+        let charged = self.core.charged(t, file, &inode)?;
+        let mut bytes = bytes_of(t, file, &inode)?;
+        let (from, to) = (offset.0 as usize, end as usize);
+        if bytes.len() < to {
+            bytes.resize(to, 0);
+        }
+        bytes[from..to].copy_from_slice(written);
+        set_size(&mut inode, bytes.len());
+        put_bytes(t, file, bytes);
+        (inode.mtime, inode.ctime) = (self.now, self.now);
+        if !self.caller.is_root() {
+            inode.mode = without_set_ids(inode.mode);
+        }
+        put_inode(t, file, &inode);
+        self.core.recharge(t, file, charged, &inode)?;
+        Ok((MetaReply::InlineWritten { offset }, urgency))
+    }
+
+    /// Begins to give a file datafiles; an empty one has them at once. `durable` is the point up to which all changes survive a
+    /// loss of power.
+    fn grow(
+        &self,
+        t: &mut dyn Transaction,
+        handle: HandleId,
+        now: Nanos,
+        durable: Point,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let (file, mut inode) = self.inline_file(t, handle, true)?;
+        self.core.growths.lock().require_none_but(file, (self.session, handle), now)?;
+        let (data, urgency) = self.next_generation(t, file, &mut inode)?;
+        if inode.size == ByteLen(0) {
+            return Ok((self.switch(t, (file, inode), handle, None)?, urgency));
+        }
+        let Node::Regular { layout, touched, .. } = &mut inode.node else { return Err(Errno::EINVAL.into()) };
+        *touched = true;
+        let layout = layout.clone();
+        put_inode(t, file, &inode);
+        let until = now.saturating_add(GROWTH_WAIT);
+        self.core.growths.lock().0.insert(file, Growth { session: self.session, handle, data, until });
+        let rights = Rights::WRITE.and(Rights::LENGTH).and(datafile_settings(&inode));
+        let bytes = bytes_of(t, file, &inode)?;
+        // Nobody has synced bytes that are not durable yet, unless through another open file.
+        let must_sync = {
+            let opens = self.core.opens.lock();
+            let is_durable = |mark| !matches!(mark, Some(Mark::Written(point)) if point > durable);
+            opens.is_open_except(file, (self.session, handle)) || is_durable(opens.mark_of(file))
+        };
+        let growing = Growing { cap: self.grant(data, rights), layout, bytes, must_sync };
+        Ok((MetaReply::Growing(Box::new(growing)), urgency))
+    }
+
+    /// Ends the growth of a file whose bytes the client has copied.
+    fn grown(
+        &self,
+        t: &mut dyn Transaction,
+        handle: HandleId,
+        copied: &WrittenLens,
+    ) -> Outcome<(MetaReply, Urgency)> {
+        let (file, inode) = self.inline_file(t, handle, true)?;
+        let is_present = |growth: &Growth| {
+            (growth.session, growth.handle, growth.data) == (self.session, handle, copied.data)
+        };
+        if !self.core.growths.lock().0.get(&file).is_some_and(is_present) {
+            return Err(Fault::new(Errno::ESTALE, "the file has changed since its bytes were copied"));
+        }
+        Ok((self.switch(t, (file, inode), handle, Some(copied))?, Urgency::Name))
+    }
+
+    /// Gives the file the next generation of datafiles, and returns how durable that must be before the reply; see the module.
+    fn next_generation(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        inode: &mut Inode,
+    ) -> Outcome<(FileId, Urgency)> {
+        self.core.forget_copy(t, file, inode)?;
+        let is_new = file >= self.core.first_of_start;
+        let Node::Regular { generations, .. } = &mut inode.node else { return Err(Errno::EINVAL.into()) };
+        let (step, urgency) = match generations.last {
+            0 if is_new => (1, Urgency::Name),
+            0 if is_seeded(Mutant::ReusedCopy) => (1, Urgency::Name),
+            0 => (2, Urgency::Durable),
+            _ => (1, Urgency::Durable),
+        };
+        const OFTEN: &str = "the file began to grow too often: copy it to a new one";
+        let last = generations.last.checked_add(step).ok_or_else(|| Fault::new(Errno::EMLINK, OFTEN))?;
+        generations.last = last;
+        Ok((file.of_generation(last), urgency))
+    }
+
+    /// Uses the latest datafiles of the file, and removes its bytes from the database.
+    fn switch(
+        &self,
+        t: &mut dyn Transaction,
+        (file, mut inode): (FileId, Inode),
+        handle: HandleId,
+        copied: Option<&WrittenLens>,
+    ) -> Outcome<MetaReply> {
+        let Node::Regular { is_size_valid, epoch, generations, recorded, is_inline, .. } = &mut inode.node
+        else {
+            return Err(Errno::EINVAL.into());
+        };
+        generations.now = generations.last;
+        // The caller has the file open for writing.
+        (*is_inline, *is_size_valid, *epoch) = (false, false, epoch.wrapping_add(1));
+        if let Some(copied) = copied {
+            recorded.raise(&copied.lens);
+        }
+        if !is_seeded(Mutant::BytesInTwoPlaces) {
+            put_bytes(t, file, Vec::new());
+        }
+        put_inode(t, file, &inode);
+        self.core.growths.lock().end(file);
+        let mut opens = self.core.opens.lock();
+        opens.set_inline(file, false);
+        // Until the switch is as durable as its readers need.
+        opens.await_durability(file);
+        drop(opens);
+        self.renew(t, handle)
+    }
+}
+
+impl<E: Env> Service<E> {
+    pub(super) async fn write_inline(
+        &self,
+        call: &Call<'_>,
+        handle: HandleId,
+        offset: Option<FileOffset>,
+        bytes: &[u8],
+    ) -> Outcome<MetaReply> {
+        if self.journal.is_low() {
+            // The file grows, and its bytes go to the targets.
+            return Err(Errno::EFBIG.into());
+        }
+        let reply = self
+            .unless_growing(async |now| {
+                let write =
+                    |t: &mut dyn Transaction, op: &Op<'_>| op.write_inline(t, handle, offset, bytes, now);
+                self.change_once(call, write, |_, _, reply| Ok(reply)).await
+            })
+            .await?;
+        let open = self.core.opens.lock().get(call.ctx.session, handle);
+        if let Some(open) = open.filter(|_| call.ctx.ends_with_host) {
+            self.mark_written(open.file);
+        }
+        Ok(reply)
+    }
+
+    pub(super) async fn grow(&self, call: &Call<'_>, handle: HandleId) -> Outcome<MetaReply> {
+        let reply = self
+            .unless_growing(async |now| {
+                let durable = self.journal.durable_point();
+                self.commit(call, |t, op| op.grow(t, handle, now, durable)).await
+            })
+            .await?;
+        if matches!(reply, MetaReply::Relocated { .. }) {
+            self.note_switch(call, handle).await?;
+        }
+        Ok(reply)
+    }
+
+    pub(super) async fn grown(
+        &self,
+        call: &Call<'_>,
+        handle: HandleId,
+        copied: &WrittenLens,
+    ) -> Outcome<MetaReply> {
+        let reply = self.commit(call, |t, op| op.grown(t, handle, copied)).await?;
+        self.note_switch(call, handle).await?;
+        Ok(reply)
+    }
+
+    /// Records how durable the switch of an open file to its datafiles is, and wakes clients that wait for its end.
+    async fn note_switch(&self, call: &Call<'_>, handle: HandleId) -> Outcome<()> {
+        self.growth_ended.notify_all();
+        let Some(open) = self.core.opens.lock().get(call.ctx.session, handle) else { return Ok(()) };
+        match call.ctx.ends_with_host {
+            true => self.mark_written(open.file),
+            false => self.wait_for_mark(call, open.file, false).await?,
+        }
+        Ok(())
+    }
+
+    fn mark_written(&self, file: FileId) {
+        let (point, durable) = (self.journal.now(), self.journal.durable_point());
+        self.core.opens.lock().set_written(file, point, durable);
+    }
+
+    /// Ends copies of a session or of one of its open files.
+    pub(super) fn end_growths(&self, session: BoundSession, handle: Option<HandleId>) {
+        if self.core.growths.lock().closed(session, handle) {
+            self.growth_ended.notify_all();
+        }
+    }
+
+    /// Runs a change of an inline file, again whenever a client has stopped copying the file.
+    async fn unless_growing(&self, change: impl AsyncFn(Nanos) -> Outcome<MetaReply>) -> Outcome<MetaReply> {
+        loop {
+            let (epoch, now) = (self.growth_ended.epoch(), self.env.now());
+            match change(now).await {
+                Err(Fault::Growing(until)) if !self.is_stopping() => {
+                    self.growth_ended.wait(epoch, Some(until.saturating_sub(now))).await;
+                }
+                reply => return reply,
+            }
+        }
+    }
+}
