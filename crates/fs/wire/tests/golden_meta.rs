@@ -290,7 +290,11 @@ fn encoded_requests_match_the_golden_bytes() {
         MetaRequest::Paths { files: vec![FileId(77), FileId(78), FileId(79)] },
         MetaRequest::SyncNames,
         MetaRequest::ReadInline { handle: HandleId(7), offset: FileOffset(300), len: ByteLen(4096) },
-        MetaRequest::WriteInline { handle: HandleId(7), offset: Some(FileOffset(300)), bytes: b"ab".to_vec() },
+        MetaRequest::WriteInline {
+            handle: HandleId(7),
+            offset: Some(FileOffset(300)),
+            bytes: b"ab".to_vec(),
+        },
         MetaRequest::WriteInline { handle: HandleId(7), offset: None, bytes: Vec::new() },
         MetaRequest::Grow { handle: HandleId(7) },
         MetaRequest::Grown {

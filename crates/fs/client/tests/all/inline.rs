@@ -34,11 +34,12 @@ async fn append<E: Env>(file: &OpenFile<E>, bytes: &[u8]) -> u64 {
 }
 
 /// A cluster with inline files, and two clients.
-async fn cluster(reach: Reach) -> (RealCluster, Client<weft_env::real::RealEnv>, Client<weft_env::real::RealEnv>) {
+async fn cluster(
+    reach: Reach,
+) -> (RealCluster, Client<weft_env::real::RealEnv>, Client<weft_env::real::RealEnv>) {
     let folder = tempfile::tempdir().expect("a folder");
     let cluster = RealCluster::start_with(reach, folder, |plan| plan.inline_max = ByteLen(LIMIT)).await;
-    let (one, two) =
-        (cluster.client(options(Transport::Auto)), cluster.client(options(Transport::Socket)));
+    let (one, two) = (cluster.client(options(Transport::Auto)), cluster.client(options(Transport::Socket)));
     (cluster, one, two)
 }
 
@@ -142,7 +143,8 @@ fn layouts_are_set_and_files_moved_before_they_have_datafiles() {
             ..LayoutSpec::default()
         };
         // Moved while it is open; its datafiles come there.
-        let moved = two.migrate(&at("f"), &on(3), MoveOptions::default(), &mut |_| true).await.expect("moves");
+        let moved =
+            two.migrate(&at("f"), &on(3), MoveOptions::default(), &mut |_| true).await.expect("moves");
         assert!(!matches!(moved, MoveOutcome::Moved(_)), "nothing was copied");
         append(&file, &pattern(LIMIT as usize, 2)).await;
         assert_eq!(two.list_datafiles(TargetId(3), None, 10).await.expect("lists").len(), 1);
@@ -157,7 +159,8 @@ fn layouts_are_set_and_files_moved_before_they_have_datafiles() {
         write(&file, LIMIT, b"tail").await;
         assert_eq!(two.list_datafiles(TargetId(2), None, 10).await.expect("lists").len(), 1);
         assert_eq!(read(&file, 0, 6).await, b"small\0");
-        let later = two.migrate(&at("g"), &on(1), MoveOptions::default(), &mut |_| true).await.expect("moves");
+        let later =
+            two.migrate(&at("g"), &on(1), MoveOptions::default(), &mut |_| true).await.expect("moves");
         assert!(matches!(later, MoveOutcome::Moved(_)));
         assert_eq!(read(&file, 0, 5).await, b"small");
         cluster.stop().await;
@@ -282,11 +285,10 @@ async fn run_model<E: Env>(seed: u64, steps: u64, clients: &[Client<E>], mut bet
             }
             21 => {
                 let target = TargetId(random.below(u64::from(SERVERS)) as u32 as u16 as u32);
-                let spec = LayoutSpec {
-                    strips: Some(vec![(target, ByteLen(4096))]),
-                    ..LayoutSpec::default()
-                };
-                let moved = client.migrate(&at(&file.name), &spec, MoveOptions::default(), &mut |_| true).await;
+                let spec =
+                    LayoutSpec { strips: Some(vec![(target, ByteLen(4096))]), ..LayoutSpec::default() };
+                let moved =
+                    client.migrate(&at(&file.name), &spec, MoveOptions::default(), &mut |_| true).await;
                 moved.unwrap_or_else(|error| panic!("{context}: {error}"));
             }
             22 => {

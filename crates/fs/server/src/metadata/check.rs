@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use weft_core::{ByteLen, FileId, QuotaId, QuotaUsage, RecordedLens, TargetId};
 use weft_store::metadata::{
-    DentryRow, InlineRow, Inode, Node, NodeKind, ReapRow, ReplicaRow, Scan, Snapshot, Table, Transaction, Untrusted,
-    dentry_key, file_key,
+    DentryRow, InlineRow, Inode, Node, NodeKind, ReapRow, ReplicaRow, Scan, Snapshot, Table, Transaction,
+    Untrusted, dentry_key, file_key,
 };
 use weft_wire::meta::{FileType, LIST_LIMIT_MAX, MetaReply, NamespaceReport, ROOT, ScannedInode};
 
@@ -583,9 +583,14 @@ fn find_problems(found: &NamespaceContents) -> Plan {
     }
     for (file, seen) in &found.inodes {
         let held = found.inline.get(file).copied().unwrap_or_default();
-        if seen.inline.is_some_and(|size| size != held) && !found.damaged.contains(&(Table::Inline, file_key(*file).to_vec())) {
+        if seen.inline.is_some_and(|size| size != held)
+            && !found.damaged.contains(&(Table::Inline, file_key(*file).to_vec()))
+        {
             let size = seen.inline.unwrap_or_default();
-            names.plan.last.push(format!("inode {file} has {size}, of which the metadata hold {held}: {RESTORE}"));
+            names
+                .plan
+                .last
+                .push(format!("inode {file} has {size}, of which the metadata hold {held}: {RESTORE}"));
             (names.plan.total, names.plan.kept) = (names.plan.total + 1, names.plan.kept + 1);
         }
     }

@@ -44,7 +44,7 @@ use weft_core::{ByteLen, FileId, FileOffset, Nanos};
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_env::{Env, Notify};
 use weft_store::metadata::{
-    Engine, Inode, InlineRow, Node, Point, ReapRow, Snapshot, Table, Transaction, file_key,
+    Engine, InlineRow, Inode, Node, Point, ReapRow, Snapshot, Table, Transaction, file_key,
 };
 use weft_wire::meta::{GROWTH_WAIT, Growing, HandleId, LayoutSpec, MetaReply, OpenFlags, WrittenLens};
 use weft_wire::{BoundSession, Errno, Rights};
@@ -144,7 +144,12 @@ impl Core {
     }
 
     /// Schedules the removal of datafiles that an unfinished copy of an inline file may have. The caller stores the inode.
-    pub(super) fn forget_copy(&self, t: &mut dyn Transaction, file: FileId, inode: &mut Inode) -> Outcome<()> {
+    pub(super) fn forget_copy(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        inode: &mut Inode,
+    ) -> Outcome<()> {
         self.growths.lock().end(file);
         let Node::Regular { is_inline: true, layout, touched, generations, .. } = &mut inode.node else {
             return Ok(());

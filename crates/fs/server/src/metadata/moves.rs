@@ -532,7 +532,8 @@ impl Op<'_> {
         let (known, compressed_before) = (inode.size, inode.compression());
         inode.set_compression(row.compression);
         let is_converted = inode.compression() != compressed_before;
-        let Node::Regular { layout, is_size_valid, touched, epoch, generations, recorded, .. } = &mut inode.node
+        let Node::Regular { layout, is_size_valid, touched, epoch, generations, recorded, .. } =
+            &mut inode.node
         else {
             return Err(Errno::EINVAL.into());
         };

@@ -46,7 +46,14 @@ impl Op<'_> {
         let special = |kind| Node::Special { kind, rdev };
         let node = match kind {
             FileType::Regular => {
-                let (file, inode) = self.make_regular(t, &spot, mode, &LayoutSpec::default(), true, self.core.inline_max > ByteLen(0))?;
+                let (file, inode) = self.make_regular(
+                    t,
+                    &spot,
+                    mode,
+                    &LayoutSpec::default(),
+                    true,
+                    self.core.inline_max > ByteLen(0),
+                )?;
                 return Ok(MetaReply::Attr(self.attr(file, &inode)));
             }
             FileType::Fifo => special(NodeKind::Fifo),

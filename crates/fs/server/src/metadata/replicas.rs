@@ -302,7 +302,8 @@ impl Op<'_> {
             return Err(Errno::EINVAL.into());
         }
         if original.is_inline() {
-            const WHY: &str = "the file is so small that its bytes are in the metadata: a replica would gain nothing";
+            const WHY: &str =
+                "the file is so small that its bytes are in the metadata: a replica would gain nothing";
             return Err(Fault::new(Errno::EINVAL, WHY));
         }
         if original.nlink == 0 {

@@ -11,6 +11,7 @@ mod hostile;
 mod meta_check;
 mod meta_compression;
 mod meta_dump;
+mod meta_inline;
 mod meta_model;
 mod meta_namespace;
 mod meta_opens;

@@ -844,8 +844,15 @@ mod tests {
         {
             let layout = Layout::single(TargetId(3));
             let recorded = RecordedLens::new(vec![ByteLen(300)]);
-            let node =
-                Node::Regular { layout, is_size_valid: true, touched: true, epoch: 9, generations, recorded, is_inline: false };
+            let node = Node::Regular {
+                layout,
+                is_size_valid: true,
+                touched: true,
+                epoch: 9,
+                generations,
+                recorded,
+                is_inline: false,
+            };
             let bytes = postcard::to_allocvec(&node).expect("encodes");
             let expected = [&[5, 1, 0, 0, 1, 3, 0x80, 0x80, 0x40, 1, 1, 9][..], &numbers, &[1, 0xac, 0x02]];
             assert_eq!(bytes, expected.concat());

@@ -150,7 +150,8 @@ async fn fsck(cluster: &Cluster, judge: &Judge, client: &Client<SimEnv>) -> Resu
             }
             if inode.is_inline {
                 judge.hit("verify: an inline file");
-                problems.extend(own.keys().map(|part| format!("inline inode {}: it has {part:?}", inode.file)));
+                problems
+                    .extend(own.keys().map(|part| format!("inline inode {}: it has {part:?}", inode.file)));
                 continue;
             }
             let places: BTreeSet<_> = layout.objects().collect();

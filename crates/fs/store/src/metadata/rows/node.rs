@@ -162,9 +162,14 @@ impl From<Stored> for Node {
 impl Serialize for Node {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let storing = match self {
-            &Self::Regular { ref layout, touched, epoch, generations: Generations { last, .. }, is_inline: true, .. } => {
-                Storing::Inline { layout, touched, epoch, last }
-            }
+            &Self::Regular {
+                ref layout,
+                touched,
+                epoch,
+                generations: Generations { last, .. },
+                is_inline: true,
+                ..
+            } => Storing::Inline { layout, touched, epoch, last },
             &Self::Regular {
                 ref layout,
                 is_size_valid,
