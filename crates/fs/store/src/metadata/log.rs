@@ -48,9 +48,9 @@ const BODY_LEN_MAX: u32 = 256 << 20;
 
 /// Number of bytes read at a time by the search for frames behind an invalid one.
 const SEARCH_READ_BYTES: usize = 512 << 10;
-/// Number of bytes searched: eight times the maximum amount of changes collected before a write. Searching the whole
-/// log would take a good part of a second on a hard disk, at each start.
-const SEARCH_BYTES: u64 = 2 << 20;
+/// Number of bytes searched: eight times the maximum amount of bytes that wait for a sync. Searching the whole log would take
+/// a good part of a second on a hard disk, at each start.
+const SEARCH_BYTES: u64 = 8 << 20;
 
 /// Random number that the base keeps and that is mixed into the checksums of frames.
 ///

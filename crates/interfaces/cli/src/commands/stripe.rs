@@ -20,10 +20,13 @@ use weft_wire::meta::{FileType, LayoutSpec, OpenFlags, Rule, RuleRemoval, RuledD
 /// Extended attribute with the checksum setting.
 const INTEGRITY: &str = "user.weft.integrity";
 
+/// Extended attribute of a file whose bytes are in the metadata.
+const INLINE: &str = "user.weft.inline";
+
 const SET_AFTER: &str = "\
-A missing file is created, empty, with the layout. An empty file gets the layout. A directory gets it as the default
-of files and directories created in it from now on. A file that holds bytes keeps its layout: `weft migrate` moves it
-to another one.
+A missing file is created, empty, with the layout. An empty file gets the layout, and so does an inline one, for its
+later datafiles. A directory gets it as the default of files and directories created in it from now on. A file with
+datafiles keeps its layout: `weft migrate` moves it to another one.
 
 Properties that are not given come from the first rule that matches, then the directory's default, then [layout] in
 the cluster file. MPI programs use the info keys striping_unit and striping_factor, which take precedence over rules.
@@ -334,7 +337,13 @@ impl Getstripe {
             return Ok(());
         }
         outln!("{}", weft.shown(inside));
-        let datafiles = if self.verbose { Some(datafiles(weft, inside)?) } else { None };
+        let is_inline = setting(weft, inside, INLINE)?.is_some();
+        if is_inline {
+            outln!(
+                "  inline: its bytes are in the metadata; if it grows, it gets datafiles with this layout"
+            );
+        }
+        let datafiles = if self.verbose && !is_inline { Some(datafiles(weft, inside)?) } else { None };
         out!("{}", describe(weft, &layout, datafiles.as_deref()));
         if let Some(integrity) = setting(weft, inside, INTEGRITY)? {
             outln!("  integrity: {integrity}");

@@ -58,7 +58,7 @@ use weft_env::{BlockingFile, Dir, Env, File, Notify, OpenMode};
 const DEFERRED_BYTES_MAX: usize = 256 << 10;
 /// Bytes of frames that may wait for a sync. Above that, whoever writes the next one syncs. A start searches a multiple of
 /// it for the proof that a damaged frame was durable.
-const UNSYNCED_BYTES_MAX: u64 = 256 << 10;
+const UNSYNCED_BYTES_MAX: u64 = 1 << 20;
 /// Space reserved for a full device, in lengths of a log.
 const RESERVE_LOG_LENGTHS: u64 = 4;
 /// On a full device, a log counts as full at this fraction of its length, so that a checkpoint needs little space.
