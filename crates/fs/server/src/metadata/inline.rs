@@ -166,11 +166,10 @@ impl Core {
 }
 
 impl Op<'_> {
-    /// Whether the bytes of a new file with this request are in the database at first. Those of a file that several processes
-    /// open, or for which a layout is requested, would not stay there.
+    /// Whether the bytes of a new file with this request are in the database at first. Those of a file for which a layout is
+    /// requested, or whose bytes go to I/O delegates, would not stay there.
     pub(super) fn is_new_inline(&self, request: &OpenRequest<'_>) -> bool {
-        let is_plain = request.ranks.is_none() && self.job.is_none();
-        self.core.inline_max > ByteLen(0) && is_plain && *request.layout == LayoutSpec::default()
+        self.core.inline_max > ByteLen(0) && self.job.is_none() && *request.layout == LayoutSpec::default()
     }
 
     /// Opens an inline file that exists; `O_TRUNC` needs no further message.

@@ -16,7 +16,7 @@ use weft_store::metadata::{
     DatabaseSpec, EngineError, InlineRow, Journal, JournalOptions, Table, Transaction, file_key, seal,
 };
 use weft_wire::Errno;
-use weft_wire::hello::Identity;
+use weft_wire::hello::{Identity, JobNumber};
 use weft_wire::meta::*;
 
 const LIMIT: u64 = 64;
@@ -155,20 +155,22 @@ fn requests_beyond_the_limit_or_without_permission_are_refused() {
             let MetaReply::InlineBytes { size, bytes } = peer.ask(part(offset, len)).await else { panic!() };
             assert_eq!((size.0, &bytes[..]), (LIMIT, expected));
         }
-        // A requested layout, or several processes, need datafiles.
-        let request = |name: &str, layout, ranks| MetaRequest::Open {
+        // A file with a requested layout, or of a job with I/O delegates, has datafiles.
+        let request = |name: &str, layout| MetaRequest::Open {
             at: at(name),
             flags: CREATE,
             mode: 0o644,
-            handle: HandleId(if ranks == Some(4) { 201 } else { 202 }),
+            handle: HandleId(201),
             layout,
             cache: false,
-            ranks,
+            ranks: None,
         };
         let striped = LayoutSpec { stripe_size: Some(ByteLen(4096)), ..LayoutSpec::default() };
-        for request in [request("g", LayoutSpec::default(), Some(4)), request("h", striped, None)] {
-            assert_eq!(opened(peer.change(request).await).expect("opens").inline_max, None);
-        }
+        assert_eq!(opened(peer.change(request("g", striped)).await).expect("opens").inline_max, None);
+        let mut of_job = Peer::of_job(&service, 3, user(0), JobNumber(5));
+        let plain = request("h", LayoutSpec::default());
+        assert_eq!(opened(of_job.change(plain).await).expect("opens").inline_max, None);
+        of_job.gone().await;
         assert_eq!(peer.problems_found(false).await, Vec::<String>::new());
         peer.gone().await;
     });
