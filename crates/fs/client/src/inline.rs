@@ -136,7 +136,9 @@ impl<E: Env> State<E> {
         if must_sync {
             let before = self.unsynced.begin_sync();
             let boots = core.sync_datafiles(copy.data, cap, &copy.layout).await?;
-            self.unsynced.finish_sync(&before, &boots)?;
+            // A machine has lost bytes of the copy: it is made again.
+            const LOST: &str = "a server's machine went down during a copy of the file";
+            self.unsynced.finish_sync(&before, &boots).map_err(|_| Error::misuse(Errno::EAGAIN, LOST))?;
             copied = copy.ends.written(copy.data);
         }
         let request = MetaRequest::Grown { handle: self.record.handle, copied };

@@ -413,7 +413,7 @@ const STEPS: u64 = 12;
 
 type Files = BTreeMap<String, Contents>;
 
-/// What a client knows: its files after each step, and the numbers of acknowledged and of synced steps.
+/// Files of a client after each of its steps, and the numbers of acknowledged and of synced steps.
 #[derive(Clone, Default)]
 struct Progress {
     states: Vec<Files>,

@@ -5,7 +5,7 @@
 //! ```text
 //! offset size | field
 //!      0    8 | magic      "WEFTMETA"
-//!      8    4 | version    3
+//!      8    4 | version    4
 //!     12    2 | name_len   bytes
 //!     14    n | name       name of the cluster, UTF-8
 //!   14+n   16 | cluster    identity of the cluster, random, chosen when the path was formatted
@@ -14,13 +14,13 @@
 //! ```
 //!
 //! Numbers are little-endian. Version 1 has neither `cluster` nor `origin`. Version 2 has logs of which each frame was synced
-//! before the next; it would not find the frames of version 3. Opening rewrites both as version 3.
+//! before the next; it would not find later frames. Version 3 has no inline files. Opening rewrites all as version 4.
 
 use weft_core::ClusterId;
 
 const MAGIC: [u8; 8] = *b"WEFTMETA";
 /// Version of the identity file, the log and the rows.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Identity of a database.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let mut expected = b"WEFTMETA\x03\0\0\0\x02\0ab\x07".to_vec();
+        let mut expected = b"WEFTMETA\x04\0\0\0\x02\0ab\x07".to_vec();
         expected.extend_from_slice(&[0; 15]);
         expected.push(1);
         let crc = crc32fast::hash(&expected);
@@ -136,14 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn version_2_is_read() {
+    fn versions_2_and_3_are_read() {
         let identity = Identity { cluster: "ab".into(), id: ClusterId(7), was_version_1: false };
-        let mut bytes = identity.encode();
-        bytes.truncate(bytes.len() - 4);
-        bytes[8] = 2;
-        let crc = crc32fast::hash(&bytes);
-        bytes.extend_from_slice(&crc.to_le_bytes());
-        assert_eq!(Identity::decode(&bytes), Ok(identity));
+        for version in [2, 3] {
+            let mut bytes = identity.encode();
+            bytes.truncate(bytes.len() - 4);
+            bytes[8] = version;
+            let crc = crc32fast::hash(&bytes);
+            bytes.extend_from_slice(&crc.to_le_bytes());
+            assert_eq!(Identity::decode(&bytes), Ok(identity.clone()));
+        }
     }
 
     #[test]
@@ -160,10 +162,10 @@ mod tests {
             assert_eq!(Identity::decode(&good[..cut]), Err(IdentityError::Damaged), "cut at {cut}");
         }
         let mut newer = good[..good.len() - 4].to_vec();
-        newer[8] = 4;
+        newer[8] = 5;
         let crc = crc32fast::hash(&newer);
         newer.extend_from_slice(&crc.to_le_bytes());
-        assert_eq!(Identity::decode(&newer), Err(IdentityError::Version(4)));
+        assert_eq!(Identity::decode(&newer), Err(IdentityError::Version(5)));
         assert!(identity.check("other").is_err() && identity.check("mine").is_ok());
     }
 }

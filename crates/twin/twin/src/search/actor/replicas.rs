@@ -142,7 +142,11 @@ impl Actor {
 
     fn check_replica_error(&self, file: FileId, error: &Error) {
         self.judge.hit("replica: failed");
-        let legal = [self.legal_errors_of_copies(file), vec![libc::EEXIST]].concat();
+        let mut legal = [self.legal_errors_of_copies(file), vec![libc::EEXIST]].concat();
+        if self.cluster.plan.inline_max > 0 && error.to_string().contains("its bytes are in the metadata") {
+            self.judge.hit("replica: refused for an inline file");
+            legal.push(libc::EINVAL);
+        }
         self.judge.check_excuse(error, &legal);
     }
 }
