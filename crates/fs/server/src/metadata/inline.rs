@@ -155,8 +155,8 @@ impl Core {
             return Ok(());
         };
         if std::mem::take(touched) {
-            // The row of datafiles to remove reserves space, and so does the file.
-            self.reservations.reserve(t, layout)?;
+            // The row of datafiles to remove releases space, and the file keeps its own.
+            self.reservations.reserve_for_removal(t, layout)?;
             let copy = file.of_generation(generations.last);
             put_row(t, Table::Reap, &file_key(copy), &ReapRow { layout: layout.clone() });
             self.count_reap_row();
@@ -166,6 +166,12 @@ impl Core {
 }
 
 impl Op<'_> {
+    /// Records that this request changes the bytes of an inline file. Clients on other hosts see them when they are durable.
+    fn note_bytes(&self, file: FileId) {
+        *self.core.in_flight.lock().entry(file).or_default() += 1;
+        self.changed_bytes.set(Some(file));
+    }
+
     /// Whether the bytes of a new file with this request are in the database at first. Those of a file for which a layout is
     /// requested, or whose bytes go to I/O delegates, would not stay there.
     pub(super) fn is_new_inline(&self, request: &OpenRequest<'_>) -> bool {
@@ -184,6 +190,7 @@ impl Op<'_> {
         if write || truncate {
             let charged = self.core.charged(t, file, &inode)?;
             if truncate {
+                self.note_bytes(file);
                 self.core.resize_inline(t, file, &mut inode, ByteLen(0))?;
                 (inode.mtime, inode.ctime, inode.mtime_set_at) = (self.now, self.now, self.now);
                 urgency = Urgency::Name;
@@ -223,6 +230,7 @@ impl Op<'_> {
         }
         let urgency = self.reserve_for_len(t, file, &inode, size)?.max(Urgency::Name);
         let charged = self.core.charged(t, file, &inode)?;
+        self.note_bytes(file);
         self.core.resize_inline(t, file, &mut inode, size)?;
         (inode.mtime, inode.ctime, inode.mtime_set_at) = (self.now, self.now, self.now);
         self.begin_changes(&mut inode);
@@ -240,13 +248,13 @@ impl Op<'_> {
         if inode.is_inline() { Ok((open.file, inode)) } else { Err(grown()) }
     }
 
-    pub(super) fn read_inline(
+    fn read_inline(
         &self,
         s: &dyn Snapshot,
         handle: HandleId,
         offset: FileOffset,
         len: ByteLen,
-    ) -> Outcome<MetaReply> {
+    ) -> Outcome<(FileId, MetaReply)> {
         let (file, inode) = self.inline_file(s, handle, false)?;
         let may_read = self.core.opens.lock().get(self.session, handle).is_some_and(|open| open.read);
         let bytes = match len {
@@ -259,7 +267,7 @@ impl Op<'_> {
                 bytes
             }
         };
-        Ok(MetaReply::InlineBytes { size: inode.size, bytes })
+        Ok((file, MetaReply::InlineBytes { size: inode.size, bytes }))
     }
 
     /// Writes to an inline file, at its end if there is no `offset`.
@@ -285,6 +293,7 @@ impl Op<'_> {
         }
         let urgency = self.reserve_for_len(t, file, &inode, ByteLen(end))?.max(Urgency::Name);
         let charged = self.core.charged(t, file, &inode)?;
+        self.note_bytes(file);
         let mut bytes = bytes_of(t, file, &inode)?;
         let (from, to) = (offset.0 as usize, end as usize);
         if bytes.len() < to {
@@ -418,17 +427,22 @@ impl<E: Env> Service<E> {
             // The file grows, and its bytes go to the targets.
             return Err(Errno::EFBIG.into());
         }
-        let reply = self
-            .unless_growing(async |now| {
-                let write =
-                    |t: &mut dyn Transaction, op: &Op<'_>| op.write_inline(t, handle, offset, bytes, now);
-                self.change_once(call, write, |_, _, reply| Ok(reply)).await
-            })
-            .await?;
-        let open = self.core.opens.lock().get(call.ctx.session, handle);
-        if let Some(open) = open.filter(|_| call.ctx.ends_with_host) {
-            self.mark_written(open.file);
-        }
+        self.unless_growing(async |now| {
+            let write = |t: &mut dyn Transaction, op: &Op<'_>| op.write_inline(t, handle, offset, bytes, now);
+            self.change_once(call, write, |_, _, reply| Ok(reply)).await
+        })
+        .await
+    }
+
+    pub(super) async fn read_inline(
+        &self,
+        call: &Call<'_>,
+        handle: HandleId,
+        offset: FileOffset,
+        len: ByteLen,
+    ) -> Outcome<MetaReply> {
+        let (file, reply) = self.read(call, |s, op| op.read_inline(s, handle, offset, len))?;
+        self.wait_for_seen(call, file).await?;
         Ok(reply)
     }
 
@@ -467,7 +481,7 @@ impl<E: Env> Service<E> {
         Ok(())
     }
 
-    fn mark_written(&self, file: FileId) {
+    pub(super) fn mark_written(&self, file: FileId) {
         let (point, durable) = (self.journal.now(), self.journal.durable_point());
         self.core.opens.lock().set_written(file, point, durable);
     }

@@ -18,7 +18,8 @@ use super::space_reservations::SpaceReservations;
 use super::targets::Registry;
 use super::unknown_writers::UnknownWriters;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::parts::SpaceLeft;
 use weft_core::{ByteLen, FileId, Timestamp};
@@ -79,6 +80,9 @@ pub(super) struct Core {
     pub first_of_start: FileId,
     /// Inline files that are being copied to datafiles. Locked after the database if both are locked.
     pub growths: Mutex<Growths>,
+    /// Inline files with changes that are not as durable yet as their clients need, and the number of these changes. Locked after
+    /// the database if both are locked.
+    pub in_flight: Mutex<BTreeMap<FileId, u32>>,
     /// Latest end of a capability that no fence postponed, in seconds since 1970.
     pub granted_latest_s: AtomicU64,
     /// Number of rows in `reap`.
@@ -127,6 +131,8 @@ pub(super) struct Op<'a> {
     /// Whether the peer is a server or root, and may name inodes by number alone.
     pub trusted: bool,
     pub now: Timestamp,
+    /// Inline file whose bytes this request changes; see [`Core::in_flight`].
+    pub changed_bytes: Cell<Option<FileId>>,
 }
 
 pub(super) fn file_type(kind: NodeKind) -> FileType {
@@ -292,6 +298,17 @@ impl Core {
         let mut left = self.reservations.available(s)?;
         self.server_health.limit(&mut left);
         Ok(left)
+    }
+
+    /// Ends a change of the bytes of an inline file.
+    pub(super) fn bytes_settled(&self, file: FileId) {
+        let mut in_flight = self.in_flight.lock();
+        if let Some(count) = in_flight.get_mut(&file) {
+            *count -= 1;
+            if *count == 0 {
+                in_flight.remove(&file);
+            }
+        }
     }
 
     /// Counts a row added to `reap`.

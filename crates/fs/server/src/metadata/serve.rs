@@ -65,7 +65,13 @@ impl<E: Env> Service<E> {
             return Err(outdated);
         }
         match request {
-            R::Stat { at } => self.read(call, |s, op| op.stat(s, &at)),
+            R::Stat { at } => {
+                let reply = self.read(call, |s, op| op.stat(s, &at))?;
+                if let MetaReply::Attr(attr) = &reply {
+                    self.wait_for_seen(call, attr.file).await?;
+                }
+                Ok(reply)
+            }
             R::Readlink { at } => self.read(call, |s, op| op.readlink(s, &at)),
             R::Access { at, mask } => self.read(call, |s, op| op.access(s, &at, mask)),
             R::List { at, after, limit, with_attr } => {
@@ -90,9 +96,7 @@ impl<E: Env> Service<E> {
                 }
                 Ok(reply)
             }
-            R::ReadInline { handle, offset, len } => {
-                self.read(call, |s, op| op.read_inline(s, handle, offset, len))
-            }
+            R::ReadInline { handle, offset, len } => self.read_inline(call, handle, offset, len).await,
             R::WriteInline { handle, offset, bytes } => self.write_inline(call, handle, offset, &bytes).await,
             R::Grow { handle } => self.grow(call, handle).await,
             R::Grown { handle, copied } => self.grown(call, handle, &copied).await,
@@ -490,6 +494,9 @@ impl<E: Env> Service<E> {
             }
         };
         self.wait_for_durable_mark(call, &reply).await?;
+        if let MetaReply::Opened(opened) = &reply {
+            self.wait_for_seen(call, opened.attr.file).await?;
+        }
         Ok(reply)
     }
 

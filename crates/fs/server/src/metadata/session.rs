@@ -96,7 +96,8 @@ impl<E: Env> Service<E> {
         }
         let wall = self.env.wall();
         let (caller, session, trusted, job) = (&ctx.identity, ctx.session, ctx.is_trusted(), ctx.job);
-        let op = Op { core: &self.core, caller, session, job, trusted, now: wall };
+        let changed_bytes = std::cell::Cell::new(None);
+        let op = Op { core: &self.core, caller, session, job, trusted, now: wall, changed_bytes };
         let (handles, changed) = {
             let opens = self.core.opens.lock();
             let handles = opens.handles(ctx.session);

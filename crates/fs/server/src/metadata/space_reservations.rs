@@ -81,6 +81,12 @@ impl SpaceReservations {
         self.change(t, layout, u64::saturating_add)
     }
 
+    /// Reserves the space of a layout once more, for an unfinished copy of a small file that awaits its removal. That may exceed
+    /// the capacity until then, although the copy has few bytes.
+    pub(super) fn reserve_for_removal(&self, t: &mut dyn Transaction, layout: &Layout) -> Outcome<()> {
+        self.change(t, layout, u64::saturating_add)
+    }
+
     fn change(
         &self,
         t: &mut dyn Transaction,

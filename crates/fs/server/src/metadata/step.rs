@@ -4,9 +4,12 @@ use super::Service;
 use super::fault::{Fault, Outcome};
 use super::op::Op;
 use super::open::Urgency;
+use super::opens::Mark;
 use super::serve::Call;
 use super::tables::{put_row, row};
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
+use weft_core::FileId;
 use weft_env::Env;
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_store::metadata::{Engine, Point, ReplyRow, Snapshot, Table, Transaction, reply_key};
@@ -16,7 +19,8 @@ use weft_wire::meta::MetaReply;
 impl<E: Env> Service<E> {
     pub(super) fn op<'a>(&'a self, call: &'a Call<'_>) -> Op<'a> {
         let (session, job, trusted) = (call.ctx.session, call.ctx.job, call.ctx.is_trusted());
-        Op { core: &self.core, caller: &call.caller, session, job, trusted, now: self.env.wall() }
+        let (now, changed_bytes) = (self.env.wall(), Cell::new(None));
+        Op { core: &self.core, caller: &call.caller, session, job, trusted, now, changed_bytes }
     }
 
     /// A step that changes nothing.
@@ -38,9 +42,15 @@ impl<E: Env> Service<E> {
     ) -> Outcome<T> {
         self.journal.throttle().await;
         let op = self.op(call);
-        let ((result, urgency), point) = match self.journal.write(|t| body(t, &op)) {
+        let written = self.journal.write(|t| body(t, &op));
+        let changed_bytes = op.changed_bytes.get();
+        drop(op);
+        let ((result, urgency), point) = match written {
             Ok(done) => done,
-            Err(fault) => return Err(self.after_durable(call, fault).await),
+            Err(fault) => {
+                changed_bytes.iter().for_each(|file| self.core.bytes_settled(*file));
+                return Err(self.after_durable(call, fault).await);
+            }
         };
         match urgency {
             Urgency::Lazy => self.journal.durable_soon(point).await?,
@@ -48,7 +58,28 @@ impl<E: Env> Service<E> {
             Urgency::Name => self.name_durable(call, point).await?,
             Urgency::Durable => self.journal.durable(point).await?,
         }
+        if let Some(file) = changed_bytes {
+            if call.ctx.ends_with_host {
+                self.mark_written(file);
+            }
+            // If the log has failed, others never see these bytes.
+            self.core.bytes_settled(file);
+        }
         Ok(result)
+    }
+
+    /// Waits until the bytes of a file that the client has seen survive a loss of power, unless it ends with this host.
+    pub(super) async fn wait_for_seen(&self, call: &Call<'_>, file: FileId) -> Outcome<()> {
+        if call.ctx.ends_with_host {
+            return Ok(());
+        }
+        let is_safe = {
+            let mark = self.core.opens.lock().mark_of(file);
+            let durable = self.journal.durable_point();
+            !matches!(mark, Some(Mark::Written(point)) if point > durable)
+                && !self.core.in_flight.lock().contains_key(&file)
+        };
+        if is_safe { Ok(()) } else { Ok(self.journal.durable(self.journal.now()).await?) }
     }
 
     /// Waits until names and attributes up to `point` are as durable as the client needs.

@@ -83,7 +83,9 @@ impl Actor {
                     if reservation.reserved == reservation.capacity {
                         self.judge.hit("parts: no capacity left");
                     }
-                    if reservation.reserved > reservation.capacity {
+                    // Unfinished copies of inline files count until they are removed.
+                    let may_exceed = self.cluster.plan.inline_max > 0;
+                    if reservation.reserved > reservation.capacity && !may_exceed {
                         self.judge.violated(
                             "layouts reserve no more than the capacity",
                             format!("{reservation:?}"),

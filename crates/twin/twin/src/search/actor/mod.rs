@@ -221,10 +221,6 @@ impl Actor {
         if self.cluster.plan.faults.contains(&Fault::FullDisk) {
             legal.push(libc::ENOSPC);
         }
-        // A file that grows again, while the datafiles of its unfinished copy still reserve space.
-        if self.cluster.plan.inline_max > 0 && self.cluster.plan.parts() {
-            legal.push(libc::ENOSPC);
-        }
         if error.errno() == libc::ESTALE {
             // The outage exceeded the grace period.
             self.judge.hit("actor: a lost open file");
