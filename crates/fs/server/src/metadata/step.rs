@@ -44,7 +44,6 @@ impl<E: Env> Service<E> {
         let op = self.op(call);
         let written = self.journal.write(|t| body(t, &op));
         let changed_bytes = op.changed_bytes.get();
-        drop(op);
         let ((result, urgency), point) = match written {
             Ok(done) => done,
             Err(fault) => {
