@@ -63,7 +63,8 @@ impl<E: Env> State<E> {
         bufs: &[IoSlice<'_>],
     ) -> Result<FileOffset> {
         let end = offset.map_or(0, |offset| offset.0).saturating_add(total(bufs) as u64);
-        if end <= inline_max.0 {
+        let mut backoff = Backoff::default();
+        while end <= inline_max.0 {
             let bytes = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
             let request = MetaRequest::WriteInline { handle: self.record.handle, offset, bytes };
             match self.session.call(Effect::Once, request).await {
@@ -72,7 +73,10 @@ impl<E: Env> State<E> {
                     return Ok(offset);
                 }
                 Ok(_) => return Err(Error::unexpected_reply()),
-                Err(error) if error.errno() == Errno::EFBIG.0 => {}
+                Err(error) if error.errno() == Errno::EFBIG.0 => break,
+                // The server stopped while another client grew the file.
+                Err(error)
+                    if error.errno() == Errno::EAGAIN.0 && backoff.wait(&self.session.core.env).await => {}
                 Err(error) => return Err(self.explained(error)),
             }
         }
@@ -86,6 +90,10 @@ impl<E: Env> State<E> {
     /// Errors of the servers; `ENOSPC` if the targets are full.
     #[cold]
     pub(crate) async fn grow(self: &Arc<Self>) -> Result<()> {
+        let _own = self.growing.lock().await;
+        if self.layout_version()?.inline_max.is_none() {
+            return Ok(()); // another thread has done it
+        }
         let mut backoff = Backoff::default();
         loop {
             let request = MetaRequest::Grow { handle: self.record.handle };

@@ -75,6 +75,8 @@ pub(crate) struct State<E: Env> {
     pub(crate) written: Written,
     pub(crate) unsynced: Unsynced,
     pub(crate) appending: AsyncMutex<E>,
+    /// Held while this open file gives the file datafiles.
+    pub(crate) growing: AsyncMutex<E>,
     /// The file's replica, if it is used; set at the open.
     replica: OnceLock<Box<Redirection<E>>>,
     closed: bool,
@@ -218,6 +220,7 @@ impl<E: Env> OpenFile<E> {
                 written: Written::default(),
                 unsynced: Unsynced::default(),
                 appending: AsyncMutex::new(&core.env),
+                growing: AsyncMutex::new(&core.env),
                 replica: OnceLock::new(),
                 closed: false,
             }),
@@ -495,7 +498,8 @@ impl<E: Env> OpenFile<E> {
                 return Ok(());
             }
             if version.inline_max.is_some() {
-                // The metadata are synced unless the file has grown through another open file.
+                core.sync_names().await.map_err(|error| error.about(&state.path))?;
+                // If it grows later, its bytes are synced before they count.
                 let size = retry.check(version, state.inline_size().await).await;
                 match size.map_err(|error| error.about(&state.path))? {
                     Some(_) => return Ok(()),

@@ -51,7 +51,60 @@ use weft_wire::{BoundSession, Errno, Rights};
 
 /// Inline files that clients copy to datafiles.
 #[derive(Default, Debug)]
-pub(super) struct Growths(BTreeMap<FileId, Growth>);
+pub(super) struct Growths {
+    by_file: BTreeMap<FileId, Growth>,
+    /// Whether a copy has ended that others may wait for.
+    has_ended: bool,
+}
+
+/// Changes of inline files that a loss of power could undo. Clients on other hosts must not see them.
+#[derive(Default, Debug)]
+pub(super) struct UnsyncedBytes(BTreeMap<FileId, UnsyncedFile>);
+
+#[derive(Clone, Copy, Default, Debug)]
+struct UnsyncedFile {
+    /// Number of changes that have not been answered.
+    in_progress: u32,
+    /// Point of the latest answered change.
+    written: Option<Point>,
+}
+
+impl UnsyncedBytes {
+    fn begin(&mut self, file: FileId) {
+        self.0.entry(file).or_default().in_progress += 1;
+    }
+
+    /// Ends a change that did not happen.
+    pub(super) fn refused(&mut self, file: FileId) {
+        if let Some(entry) = self.0.get_mut(&file) {
+            entry.in_progress -= 1;
+            if entry.in_progress == 0 && entry.written.is_none() {
+                self.0.remove(&file);
+            }
+        }
+    }
+
+    /// Ends a change that happened at `point`. Forgets what is durable with `durable`: this change, or if there are many, all.
+    pub(super) fn written(&mut self, file: FileId, point: Point, durable: Point) {
+        const KEPT_MAX: usize = 4096;
+        if let Some(entry) = self.0.get_mut(&file) {
+            entry.in_progress -= 1;
+            entry.written = entry.written.max(Some(point));
+        }
+        let is_kept = |entry: &UnsyncedFile| entry.in_progress > 0 || entry.written > Some(durable);
+        if self.0.get(&file).is_some_and(|entry| !is_kept(entry)) {
+            self.0.remove(&file);
+        }
+        if self.0.len() >= KEPT_MAX {
+            self.0.retain(|_, entry| is_kept(entry));
+        }
+    }
+
+    /// Whether all changes of the file survive a loss of power, given that all changes up to `durable` do.
+    pub(super) fn are_durable(&self, file: FileId, durable: Point) -> bool {
+        self.0.get(&file).is_none_or(|entry| entry.in_progress == 0 && entry.written <= Some(durable))
+    }
+}
 
 /// A copy in progress.
 #[derive(Clone, Copy, Debug)]
@@ -62,21 +115,23 @@ struct Growth {
     data: FileId,
     /// Time after which others need not wait for it.
     until: Nanos,
+    /// Whether the client was asked to sync the copy.
+    must_sync: bool,
 }
 
 impl Growths {
     /// Ends the copies of a session, or of one of its open files. Returns whether there were any.
     pub(super) fn closed(&mut self, session: BoundSession, handle: Option<HandleId>) -> bool {
-        let before = self.0.len();
-        self.0.retain(|_, growth| {
+        let before = self.by_file.len();
+        self.by_file.retain(|_, growth| {
             growth.session != session || handle.is_some_and(|handle| growth.handle != handle)
         });
-        self.0.len() < before
+        self.by_file.len() < before
     }
 
     /// Fails while a client other than `own` copies the file.
     fn require_none_but(&self, file: FileId, own: (BoundSession, HandleId), now: Nanos) -> Outcome<()> {
-        match self.0.get(&file) {
+        match self.by_file.get(&file) {
             Some(growth) if (growth.session, growth.handle) != own && growth.until > now => {
                 Err(Fault::Growing(growth.until))
             }
@@ -86,7 +141,12 @@ impl Growths {
 
     /// Ends the copy of a file that changes: it is no longer complete.
     fn end(&mut self, file: FileId) {
-        self.0.remove(&file);
+        self.has_ended |= self.by_file.remove(&file).is_some();
+    }
+
+    /// Whether a copy has ended since the last call.
+    pub(super) fn has_ended(&mut self) -> bool {
+        std::mem::take(&mut self.has_ended)
     }
 }
 
@@ -168,7 +228,7 @@ impl Core {
 impl Op<'_> {
     /// Records that this request changes the bytes of an inline file. Clients on other hosts see them when they are durable.
     fn note_bytes(&self, file: FileId) {
-        *self.core.in_flight.lock().entry(file).or_default() += 1;
+        self.core.unsynced_bytes.lock().begin(file);
         self.changed_bytes.set(Some(file));
     }
 
@@ -220,15 +280,17 @@ impl Op<'_> {
         t: &mut dyn Transaction,
         (file, mut inode): (FileId, Inode),
         is_open: bool,
-        size: ByteLen,
+        (size, has_space): (ByteLen, bool),
     ) -> Outcome<(MetaReply, Urgency)> {
-        if size > self.core.inline_max.max(inode.size) {
+        let size_max = if has_space { self.core.inline_max.max(inode.size) } else { inode.size };
+        if size > size_max {
             return match is_open {
                 true => Err(Errno::EFBIG.into()),
                 false => Ok((MetaReply::OpenFirst, Urgency::Lazy)),
             };
         }
-        let urgency = self.reserve_for_len(t, file, &inode, size)?.max(Urgency::Name);
+        // The charge is as durable as the size.
+        self.reserve_for_len(t, file, &inode, size)?;
         let charged = self.core.charged(t, file, &inode)?;
         self.note_bytes(file);
         self.core.resize_inline(t, file, &mut inode, size)?;
@@ -236,7 +298,7 @@ impl Op<'_> {
         self.begin_changes(&mut inode);
         put_inode(t, file, &inode);
         self.core.recharge(t, file, charged, &inode)?;
-        Ok((MetaReply::Done, urgency))
+        Ok((MetaReply::Done, Urgency::Name))
     }
 
     fn inline_file(&self, s: &dyn Snapshot, handle: HandleId, writes: bool) -> Outcome<(FileId, Inode)> {
@@ -277,7 +339,7 @@ impl Op<'_> {
         handle: HandleId,
         offset: Option<FileOffset>,
         written: &[u8],
-        now: Nanos,
+        (now, has_space): (Nanos, bool),
     ) -> Outcome<(MetaReply, Urgency)> {
         let (file, mut inode) = self.inline_file(t, handle, true)?;
         // A copy in progress lacks these bytes. It ends if it takes too long.
@@ -288,10 +350,12 @@ impl Op<'_> {
         }
         let offset = offset.unwrap_or(FileOffset(inode.size.0));
         let end = offset.0.checked_add(written.len() as u64).ok_or(Errno::EFBIG)?;
-        if end > self.core.inline_max.0 {
+        // On a full device the file grows, and its bytes go to the targets.
+        if end > self.core.inline_max.0 || !has_space {
             return Err(Errno::EFBIG.into());
         }
-        let urgency = self.reserve_for_len(t, file, &inode, ByteLen(end))?.max(Urgency::Name);
+        // The charge is as durable as the bytes.
+        self.reserve_for_len(t, file, &inode, ByteLen(end))?;
         let charged = self.core.charged(t, file, &inode)?;
         self.note_bytes(file);
         let mut bytes = bytes_of(t, file, &inode)?;
@@ -308,7 +372,7 @@ impl Op<'_> {
         }
         put_inode(t, file, &inode);
         self.core.recharge(t, file, charged, &inode)?;
-        Ok((MetaReply::InlineWritten { offset }, urgency))
+        Ok((MetaReply::InlineWritten { offset }, Urgency::Name))
     }
 
     /// Begins to give a file datafiles; an empty one has them at once. `durable` is the point up to which all changes survive a
@@ -331,17 +395,22 @@ impl Op<'_> {
         let layout = layout.clone();
         put_inode(t, file, &inode);
         let until = now.saturating_add(GROWTH_WAIT);
-        self.core.growths.lock().0.insert(file, Growth { session: self.session, handle, data, until });
+        let must_sync = self.must_sync_copy(file, handle, durable);
+        let growth = Growth { session: self.session, handle, data, until, must_sync };
+        self.core.growths.lock().by_file.insert(file, growth);
         let rights = Rights::WRITE.and(Rights::LENGTH).and(datafile_settings(&inode));
         let bytes = bytes_of(t, file, &inode)?;
-        // Nobody has synced bytes that are not durable yet, unless through another open file.
-        let must_sync = {
-            let opens = self.core.opens.lock();
-            let is_durable = |mark| !matches!(mark, Some(Mark::Written(point)) if point > durable);
-            opens.is_open_except(file, (self.session, handle)) || is_durable(opens.mark_of(file))
-        };
         let growing = Growing { cap: self.grant(data, rights), layout, bytes, must_sync };
         Ok((MetaReply::Growing(Box::new(growing)), urgency))
+    }
+
+    /// Whether a copy of the file must survive a loss of power before it is used, because its bytes may. They do not while the
+    /// creation of the file is not durable: then nobody has synced them, and no client on another host has seen them. Other open
+    /// files could not tell at their sync that a data server lost the copy.
+    fn must_sync_copy(&self, file: FileId, handle: HandleId, durable: Point) -> bool {
+        let opens = self.core.opens.lock();
+        let is_new = matches!(opens.mark_of(file), Some(Mark::Written(created)) if created > durable);
+        !is_new || opens.is_open_except(file, (self.session, handle))
     }
 
     /// Ends the growth of a file whose bytes the client has copied.
@@ -350,12 +419,16 @@ impl Op<'_> {
         t: &mut dyn Transaction,
         handle: HandleId,
         copied: &WrittenLens,
+        durable: Point,
     ) -> Outcome<(MetaReply, Urgency)> {
         let (file, inode) = self.inline_file(t, handle, true)?;
+        // A sync may have come meanwhile.
+        let must_sync = self.must_sync_copy(file, handle, durable);
         let is_present = |growth: &Growth| {
             (growth.session, growth.handle, growth.data) == (self.session, handle, copied.data)
+                && (growth.must_sync || !must_sync)
         };
-        if !self.core.growths.lock().0.get(&file).is_some_and(is_present) {
+        if !self.core.growths.lock().by_file.get(&file).is_some_and(is_present) {
             return Err(Fault::new(Errno::ESTALE, "the file has changed since its bytes were copied"));
         }
         Ok((self.switch(t, (file, inode), handle, Some(copied))?, Urgency::Name))
@@ -423,12 +496,11 @@ impl<E: Env> Service<E> {
         offset: Option<FileOffset>,
         bytes: &[u8],
     ) -> Outcome<MetaReply> {
-        if self.journal.is_low() {
-            // The file grows, and its bytes go to the targets.
-            return Err(Errno::EFBIG.into());
-        }
+        let has_space = !self.journal.is_low();
         self.unless_growing(async |now| {
-            let write = |t: &mut dyn Transaction, op: &Op<'_>| op.write_inline(t, handle, offset, bytes, now);
+            let write = |t: &mut dyn Transaction, op: &Op<'_>| {
+                op.write_inline(t, handle, offset, bytes, (now, has_space))
+            };
             self.change_once(call, write, |_, _, reply| Ok(reply)).await
         })
         .await
@@ -449,8 +521,7 @@ impl<E: Env> Service<E> {
     pub(super) async fn grow(&self, call: &Call<'_>, handle: HandleId) -> Outcome<MetaReply> {
         let reply = self
             .unless_growing(async |now| {
-                let durable = self.journal.durable_point();
-                self.commit(call, |t, op| op.grow(t, handle, now, durable)).await
+                self.commit(call, |t, op| op.grow(t, handle, now, self.journal.durable_point())).await
             })
             .await?;
         if matches!(reply, MetaReply::Relocated { .. }) {
@@ -465,7 +536,9 @@ impl<E: Env> Service<E> {
         handle: HandleId,
         copied: &WrittenLens,
     ) -> Outcome<MetaReply> {
-        let reply = self.commit(call, |t, op| op.grown(t, handle, copied)).await?;
+        let grown =
+            |t: &mut dyn Transaction, op: &Op<'_>| op.grown(t, handle, copied, self.journal.durable_point());
+        let reply = self.commit(call, grown).await?;
         self.note_switch(call, handle).await?;
         Ok(reply)
     }
@@ -481,7 +554,7 @@ impl<E: Env> Service<E> {
         Ok(())
     }
 
-    pub(super) fn mark_written(&self, file: FileId) {
+    fn mark_written(&self, file: FileId) {
         let (point, durable) = (self.journal.now(), self.journal.durable_point());
         self.core.opens.lock().set_written(file, point, durable);
     }

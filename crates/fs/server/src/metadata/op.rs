@@ -5,7 +5,7 @@ use super::closed_targets::ClosedTargets;
 use super::compression::{DefaultCompression, datafile_settings};
 use super::fault::{Fault, Outcome};
 use super::fences::Fences;
-use super::inline::Growths;
+use super::inline::{Growths, UnsyncedBytes};
 use super::layouts::Layouts;
 use super::moves::Moves;
 use super::open::Urgency;
@@ -19,7 +19,7 @@ use super::targets::Registry;
 use super::unknown_writers::UnknownWriters;
 use parking_lot::Mutex;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::parts::SpaceLeft;
 use weft_core::{ByteLen, FileId, Timestamp};
@@ -80,9 +80,8 @@ pub(super) struct Core {
     pub first_of_start: FileId,
     /// Inline files that are being copied to datafiles. Locked after the database if both are locked.
     pub growths: Mutex<Growths>,
-    /// Inline files with changes that are not as durable yet as their clients need, and the number of these changes. Locked after
-    /// the database if both are locked.
-    pub in_flight: Mutex<BTreeMap<FileId, u32>>,
+    /// Changes of inline files that are not durable. Locked after the database if both are locked.
+    pub unsynced_bytes: Mutex<UnsyncedBytes>,
     /// Latest end of a capability that no fence postponed, in seconds since 1970.
     pub granted_latest_s: AtomicU64,
     /// Number of rows in `reap`.
@@ -131,7 +130,7 @@ pub(super) struct Op<'a> {
     /// Whether the peer is a server or root, and may name inodes by number alone.
     pub trusted: bool,
     pub now: Timestamp,
-    /// Inline file whose bytes this request changes; see [`Core::in_flight`].
+    /// Inline file whose bytes this request changes; see [`Core::unsynced_bytes`].
     pub changed_bytes: Cell<Option<FileId>>,
 }
 
@@ -298,17 +297,6 @@ impl Core {
         let mut left = self.reservations.available(s)?;
         self.server_health.limit(&mut left);
         Ok(left)
-    }
-
-    /// Ends a change of the bytes of an inline file.
-    pub(super) fn bytes_settled(&self, file: FileId) {
-        let mut in_flight = self.in_flight.lock();
-        if let Some(count) = in_flight.get_mut(&file) {
-            *count -= 1;
-            if *count == 0 {
-                in_flight.remove(&file);
-            }
-        }
     }
 
     /// Counts a row added to `reap`.

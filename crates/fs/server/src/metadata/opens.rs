@@ -172,8 +172,8 @@ pub(super) struct ClosedOpen {
 /// Creation of a file, or mark that its size is invalid, that is not known to be durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
-    /// Not written yet, or written for a client that waits until it is durable.
-    InProgress,
+    /// Not written yet, or written for a client that waits until it is durable. The number tells it from later ones.
+    InProgress(u64),
     /// Creation that survives this process, and a loss of power when all changes up to this point are durable.
     Written(Point),
 }
@@ -185,6 +185,8 @@ pub(super) struct Opens {
     files: BTreeMap<FileId, FileEntry>,
     /// Files whose creation, or whose invalid size, is not durable yet.
     not_durable: BTreeMap<FileId, Mark>,
+    /// Number of marks so far.
+    marks: u64,
     /// Durable point at which marks were forgotten last.
     forgot_marks: Point,
     /// Opens and truncations by user, without empty entries.
@@ -264,7 +266,8 @@ impl Opens {
 
     /// Begins to create a file, or to mark its size as invalid.
     pub(super) fn await_durability(&mut self, file: FileId) {
-        self.not_durable.insert(file, Mark::InProgress);
+        self.marks += 1;
+        self.not_durable.insert(file, Mark::InProgress(self.marks));
     }
 
     /// Records that the creation is written, and durable with `point`. Forgets files that became durable with `durable`
@@ -278,9 +281,11 @@ impl Opens {
         self.not_durable.insert(file, Mark::Written(point));
     }
 
-    /// Records that the creation or mark is durable.
-    pub(super) fn set_durable(&mut self, file: FileId) {
-        self.not_durable.remove(&file);
+    /// Records that the creation or mark is durable, unless there is a later one by now.
+    pub(super) fn set_durable(&mut self, file: FileId, mark: Mark) {
+        if self.not_durable.get(&file) == Some(&mark) {
+            self.not_durable.remove(&file);
+        }
     }
 
     /// Whether a crash could undo the creation or mark.

@@ -185,9 +185,20 @@ impl<E: Env> Service<E> {
             }
             R::Close { handle, summary } => self.close(call, handle, summary).await,
             R::Truncate { at, handle, size } => {
-                let reply = self.change_as_urgent(call, |t, op| op.truncate(t, &at, handle, size)).await?;
-                if let MetaReply::Truncate { file, .. } = &reply {
-                    self.core.opens.lock().set_durable(*file);
+                let (size, inline) = ((size, !self.journal.is_low()), std::cell::Cell::new(None));
+                let truncate = |t: &mut dyn Transaction, op: &Op<'_>| {
+                    let done = op.truncate(t, &at, handle, size);
+                    inline.set(op.changed_bytes.get());
+                    done
+                };
+                let reply = self.change_as_urgent(call, truncate).await?;
+                match &reply {
+                    MetaReply::Truncate { file, .. } => self.wait_for_mark(call, *file, false).await?,
+                    _ => {
+                        if let Some(file) = inline.get() {
+                            self.closed_by_writer(call.ctx.session, file).await;
+                        }
+                    }
                 }
                 Ok(reply)
             }
@@ -495,7 +506,12 @@ impl<E: Env> Service<E> {
         };
         self.wait_for_durable_mark(call, &reply).await?;
         if let MetaReply::Opened(opened) = &reply {
-            self.wait_for_seen(call, opened.attr.file).await?;
+            let file = opened.attr.file;
+            self.wait_for_seen(call, file).await?;
+            if open.flags.truncate && !opened.created && opened.inline_max.is_some() {
+                // Of other files, the client truncates the datafiles and tells mounts that cache pages.
+                self.closed_by_writer(call.ctx.session, file).await;
+            }
         }
         Ok(reply)
     }
@@ -525,7 +541,7 @@ impl<E: Env> Service<E> {
             _ if is_created => {}
             _ => self.journal.durable(self.journal.now()).await?,
         }
-        self.core.opens.lock().set_durable(file);
+        self.core.opens.lock().set_durable(file, mark);
         Ok(())
     }
 

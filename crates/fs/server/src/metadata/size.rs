@@ -19,7 +19,7 @@ impl Op<'_> {
         t: &mut dyn Transaction,
         at: &InodePath,
         handle: Option<HandleId>,
-        size: ByteLen,
+        (size, has_space): (ByteLen, bool),
     ) -> Outcome<(MetaReply, Urgency)> {
         let mut outdates = Urgency::Lazy;
         let (file, mut inode) = match handle {
@@ -49,7 +49,7 @@ impl Op<'_> {
             }
         };
         if inode.is_inline() {
-            return self.truncate_inline(t, (file, inode), handle.is_some(), size);
+            return self.truncate_inline(t, (file, inode), handle.is_some(), (size, has_space));
         }
         let (data, settings) = (inode.data(file), datafile_settings(&inode));
         let charged = self.reserve_for_len(t, file, &inode, size)?;

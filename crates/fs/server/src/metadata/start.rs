@@ -178,7 +178,7 @@ impl<E: Env> Service<E> {
                 inline_max: options.inline_max,
                 first_of_start: before.first_new,
                 growths: Mutex::default(),
-                in_flight: Mutex::default(),
+                unsynced_bytes: Mutex::default(),
                 granted_latest_s: AtomicU64::new(0),
                 reaping: AtomicU64::new(before.reaping),
                 reap_wanted: AtomicBool::new(false),

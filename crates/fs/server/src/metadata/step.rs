@@ -4,14 +4,13 @@ use super::Service;
 use super::fault::{Fault, Outcome};
 use super::op::Op;
 use super::open::Urgency;
-use super::opens::Mark;
 use super::serve::Call;
 use super::tables::{put_row, row};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use weft_core::FileId;
-use weft_env::Env;
 use weft_env::mutants::{Mutant, is_seeded};
+use weft_env::{Env, Notify};
 use weft_store::metadata::{Engine, Point, ReplyRow, Snapshot, Table, Transaction, reply_key};
 use weft_wire::Errno;
 use weft_wire::meta::MetaReply;
@@ -47,7 +46,7 @@ impl<E: Env> Service<E> {
         let ((result, urgency), point) = match written {
             Ok(done) => done,
             Err(fault) => {
-                changed_bytes.iter().for_each(|file| self.core.bytes_settled(*file));
+                changed_bytes.iter().for_each(|file| self.core.unsynced_bytes.lock().refused(*file));
                 return Err(self.after_durable(call, fault).await);
             }
         };
@@ -57,12 +56,13 @@ impl<E: Env> Service<E> {
             Urgency::Name => self.name_durable(call, point).await?,
             Urgency::Durable => self.journal.durable(point).await?,
         }
+        // If the log has failed, clients on other hosts never see these bytes.
         if let Some(file) = changed_bytes {
-            if call.ctx.ends_with_host {
-                self.mark_written(file);
+            let durable = self.journal.durable_point();
+            self.core.unsynced_bytes.lock().written(file, point, durable);
+            if self.core.growths.lock().has_ended() {
+                self.growth_ended.notify_all();
             }
-            // If the log has failed, others never see these bytes.
-            self.core.bytes_settled(file);
         }
         Ok(result)
     }
@@ -72,13 +72,12 @@ impl<E: Env> Service<E> {
         if call.ctx.ends_with_host {
             return Ok(());
         }
-        let is_safe = {
-            let mark = self.core.opens.lock().mark_of(file);
-            let durable = self.journal.durable_point();
-            !matches!(mark, Some(Mark::Written(point)) if point > durable)
-                && !self.core.in_flight.lock().contains_key(&file)
-        };
-        if is_safe { Ok(()) } else { Ok(self.journal.durable(self.journal.now()).await?) }
+        let durable = self.journal.durable_point();
+        match self.core.unsynced_bytes.lock().are_durable(file, durable) {
+            true => return Ok(()),
+            false => {}
+        }
+        Ok(self.journal.durable(self.journal.now()).await?)
     }
 
     /// Waits until names and attributes up to `point` are as durable as the client needs.

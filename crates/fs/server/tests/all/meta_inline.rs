@@ -685,3 +685,116 @@ fn the_layout_of_an_inline_file_is_that_of_its_later_datafiles() {
         peer.gone().await;
     });
 }
+
+/// Begins to grow a file that was created on the host, and says whether the copy must be synced.
+async fn must_sync(peer: &Peer<SimEnv>, handle: HandleId) -> (FileId, bool) {
+    let copy = growing(peer.ask(MetaRequest::Grow { handle }).await).expect("begins");
+    (copy.cap.file, copy.must_sync)
+}
+
+#[test]
+fn a_copy_is_synced_if_its_bytes_may_survive_a_loss_of_power() {
+    with_service(|_, service, _| async move {
+        let mut peer = Peer::on_host(&service, 1, user(0));
+        let (handle, _) = peer.open("f", CREATE).await.expect("creates");
+        peer.write_inline(handle, 0, b"head").await.expect("writes");
+        let (data, synced) = must_sync(&peer, handle).await;
+        assert!(!synced, "nothing of the file is durable");
+        // A sync comes between the copy and its use.
+        done(peer.ask(MetaRequest::SyncNames).await).expect("syncs");
+        assert_eq!(peer.grown(handle, data).await, Err(Errno::ESTALE));
+        let (data, synced) = must_sync(&peer, handle).await;
+        assert!(synced);
+        assert_eq!(peer.grown(handle, data).await, Ok(data));
+
+        // Older bytes are durable although the latest write is not.
+        let (handle, _) = peer.open("g", CREATE).await.expect("creates");
+        peer.write_inline(handle, 0, b"head").await.expect("writes");
+        done(peer.ask(MetaRequest::SyncNames).await).expect("syncs");
+        peer.append_inline(handle, b" tail").await.expect("writes");
+        assert!(must_sync(&peer, handle).await.1);
+
+        // Another open file could not tell that a data server lost the copy.
+        let (handle, _) = peer.open("h", CREATE).await.expect("creates");
+        peer.write_inline(handle, 0, b"head").await.expect("writes");
+        peer.open("h", READ).await.expect("opens");
+        assert!(must_sync(&peer, handle).await.1);
+        peer.gone().await;
+    });
+}
+
+#[test]
+fn clients_on_other_hosts_see_bytes_when_they_are_durable() {
+    let mut sim = Sim::with_seed(1);
+    let node = sim.node("mds");
+    let (env, control) = (node.clone(), sim.control());
+    sim.block_on(&node, async move {
+        let service = start(&env, inline_config("/"), &Removed::default()).await;
+        let mut writer = Peer::on_host(&service, 1, user(0));
+        let mut remote = Peer::new(&service, 2, user(0));
+        let (handle, _) = writer.open("f", CREATE).await.expect("creates");
+        let (reader, _) = remote.open("f", READ).await.expect("opens");
+        for (step, bytes) in [b"first", b"other"].into_iter().enumerate() {
+            let before = control.sync_points(&env);
+            writer.write_inline(handle, 0, bytes).await.expect("writes");
+            assert_eq!(writer.read_inline(handle).await.expect("reads"), bytes);
+            assert_eq!(control.sync_points(&env), before, "neither waits for a sync");
+            match step {
+                0 => assert_eq!(remote.read_inline(reader).await.expect("reads"), bytes),
+                _ => assert_eq!(remote.stat("f").await.expect("there").size, ByteLen(5)),
+            }
+            let after = control.sync_points(&env);
+            assert!(after > before, "a reader on another host waits");
+            assert_eq!(remote.read_inline(reader).await.expect("reads"), bytes);
+            assert_eq!(control.sync_points(&env), after, "once");
+        }
+        writer.gone().await;
+        remote.gone().await;
+        service.shutdown().await;
+    });
+}
+
+#[test]
+fn mounts_drop_pages_of_a_file_that_is_truncated_elsewhere() {
+    with_service(|env, service, _| async move {
+        let mut writer = Peer::new(&service, 1, user(0));
+        let (handle, _) = writer.open("f", CREATE).await.expect("creates");
+        writer.write_inline(handle, 0, b"bytes").await.expect("writes");
+        writer.close(handle, WriteSummary::default()).await.expect("closes");
+        let mut mount = Peer::new(&service, 2, user(0));
+        let cached = MetaRequest::Open {
+            at: at("f"),
+            flags: READ,
+            mode: 0,
+            handle: HandleId(70),
+            layout: LayoutSpec::default(),
+            cache: true,
+            ranks: None,
+        };
+        assert!(opened(mount.change(cached).await).expect("opens").may_cache);
+        // The mount answers each event.
+        let (events, ctx, seen) = (service.clone(), mount.ctx.clone(), Arc::new(Mutex::new(Vec::new())));
+        let of_mount = seen.clone();
+        env.spawn("mount", move || async move {
+            let mut done = 0;
+            while of_mount.lock().len() < 2 {
+                let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::WaitEvents { done } };
+                let MetaReply::Events(got) = events.call(&ctx, call).await else { panic!("no events") };
+                for event in got {
+                    done = event.number;
+                    of_mount.lock().push((event.start, event.end));
+                }
+            }
+            let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::WaitEvents { done } };
+            events.call(&ctx, call).await;
+        })
+        .expect("a task");
+        let cut = MetaRequest::Truncate { at: at("f"), handle: None, size: ByteLen(2) };
+        done(writer.change(cut).await).expect("truncates");
+        assert_eq!(seen.lock().len(), 1, "answered when the mount knows");
+        writer.open("f", OpenFlags { truncate: true, ..READ }).await.expect("opens");
+        assert_eq!(*seen.lock(), [(0, u64::MAX); 2]);
+        writer.gone().await;
+        mount.gone().await;
+    });
+}
