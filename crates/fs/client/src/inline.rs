@@ -63,25 +63,34 @@ impl<E: Env> State<E> {
         bufs: &[IoSlice<'_>],
     ) -> Result<FileOffset> {
         let end = offset.map_or(0, |offset| offset.0).saturating_add(total(bufs) as u64);
+        if end <= inline_max.0 {
+            match self.send_inline(offset, bufs).await {
+                Err(error) if error.errno() == Errno::EFBIG.0 => {}
+                result => return result,
+            }
+        }
+        self.grow().await?;
+        Err(Error::stale_layout())
+    }
+
+    async fn send_inline(&self, offset: Option<FileOffset>, bufs: &[IoSlice<'_>]) -> Result<FileOffset> {
+        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
         let mut backoff = Backoff::default();
-        while end <= inline_max.0 {
-            let bytes = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
-            let request = MetaRequest::WriteInline { handle: self.record.handle, offset, bytes };
+        loop {
+            let request =
+                MetaRequest::WriteInline { handle: self.record.handle, offset, bytes: bytes.clone() };
             match self.session.call(Effect::Once, request).await {
                 Ok(MetaReply::InlineWritten { offset }) => {
                     self.written.note_inline(self.session.core.env.now());
                     return Ok(offset);
                 }
                 Ok(_) => return Err(Error::unexpected_reply()),
-                Err(error) if error.errno() == Errno::EFBIG.0 => break,
                 // The server stopped while another client grew the file.
                 Err(error)
                     if error.errno() == Errno::EAGAIN.0 && backoff.wait(&self.session.core.env).await => {}
                 Err(error) => return Err(self.explained(error)),
             }
         }
-        self.grow().await?;
-        Err(Error::stale_layout())
     }
 
     /// Gives an inline file datafiles.

@@ -73,9 +73,8 @@ impl<E: Env> Service<E> {
             return Ok(());
         }
         let durable = self.journal.durable_point();
-        match self.core.unsynced_bytes.lock().are_durable(file, durable) {
-            true => return Ok(()),
-            false => {}
+        if self.core.unsynced_bytes.lock().are_durable(file, durable) {
+            return Ok(());
         }
         Ok(self.journal.durable(self.journal.now()).await?)
     }
