@@ -2,7 +2,9 @@
 
 use crate::support::model::Random;
 use crate::support::world::World;
-use crate::support::{READ_WRITE, Reach, RealCluster, SERVERS, at, options, pattern, read, write};
+use crate::support::{
+    READ_WRITE, Reach, RealCluster, SERVERS, at, options, pattern, read, wait_until, write,
+};
 use std::io::IoSlice;
 use weft_client::{
     Client, Counts, InodePath, LayoutSpec, MoveOptions, MoveOutcome, OpenFile, OpenFlags, Transport,
@@ -154,7 +156,11 @@ fn layouts_are_set_and_files_moved_before_they_have_datafiles() {
         let file = open(&one, "g", READ_WRITE).await;
         write(&file, 0, b"small").await;
         file.close().await.expect("closes");
-        two.set_layout(&at("g"), &on(2)).await.expect("has no datafiles");
+        // The close may be on its way.
+        wait_until("the layout is set", async || {
+            two.set_layout(&at("g"), &on(2)).await.map_err(|error| error.to_string())
+        })
+        .await;
         let file = open(&one, "g", READ_WRITE).await;
         write(&file, LIMIT, b"tail").await;
         assert_eq!(two.list_datafiles(TargetId(2), None, 10).await.expect("lists").len(), 1);
