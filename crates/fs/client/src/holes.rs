@@ -35,7 +35,7 @@ impl<E: Env> OpenFile<E> {
         let core = &state.session.core;
         let mut retry = LayoutRetry::new(state);
         let punched = retry.run(async |version| {
-            if version.inline_max.is_some() {
+            if version.is_inline() {
                 state.grow().await?;
                 return Err(Error::stale_layout());
             }
@@ -91,7 +91,7 @@ impl<E: Env> OpenFile<E> {
         let core = &state.session.core;
         let mut retry = LayoutRetry::new(state);
         let found = retry.run(async |version| {
-            if version.inline_max.is_some() {
+            if version.is_inline() {
                 // All of it is data.
                 let size = state.inline_size().await?;
                 return Ok((!hole && offset.0 < size.0).then_some(offset));

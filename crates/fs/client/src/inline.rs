@@ -74,11 +74,11 @@ impl<E: Env> State<E> {
     }
 
     async fn send_inline(&self, offset: Option<FileOffset>, bufs: &[IoSlice<'_>]) -> Result<FileOffset> {
-        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
         let mut backoff = Backoff::default();
         loop {
-            let request =
-                MetaRequest::WriteInline { handle: self.record.handle, offset, bytes: bytes.clone() };
+            let mut bytes = Vec::with_capacity(total(bufs));
+            bufs.iter().for_each(|buf| bytes.extend_from_slice(buf));
+            let request = MetaRequest::WriteInline { handle: self.record.handle, offset, bytes };
             match self.session.call(Effect::Once, request).await {
                 Ok(MetaReply::InlineWritten { offset }) => {
                     self.written.note_inline(self.session.core.env.now());
@@ -100,7 +100,7 @@ impl<E: Env> State<E> {
     #[cold]
     pub(crate) async fn grow(self: &Arc<Self>) -> Result<()> {
         let _own = self.growing.lock().await;
-        if self.layout_version()?.inline_max.is_none() {
+        if !self.layout_version()?.is_inline() {
             return Ok(()); // another thread has done it
         }
         let mut backoff = Backoff::default();
@@ -170,6 +170,18 @@ impl<E: Env> State<E> {
 }
 
 impl<E: Env> OpenFile<E> {
+    /// Syncs the metadata if the file is inline. Returns whether it was so until then; if it grows later, its bytes are synced
+    /// before they count.
+    pub(crate) async fn sync_inline(&self) -> Result<bool> {
+        let state = &self.state;
+        let Some(version) = state.layout_version_if_any().filter(|version| version.is_inline()) else {
+            return Ok(false);
+        };
+        state.session.core.sync_names().await?;
+        let size = state.inline_size().await;
+        Ok(LayoutRetry::new(state).check(version, size).await?.is_some())
+    }
+
     /// Appends to an inline file, in one message and without the append lock. `None` if the file has datafiles.
     pub(crate) async fn append_inline(&self, bufs: &[IoSlice<'_>]) -> Result<Option<(FileOffset, usize)>> {
         let state = &self.state;

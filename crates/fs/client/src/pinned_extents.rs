@@ -92,8 +92,7 @@ impl<E: Env> OpenFile<E> {
         if state.check_locks().await.is_err() {
             return false;
         }
-        let Some(version) = state.layout_version_if_any().filter(|version| version.inline_max.is_none())
-        else {
+        let Some(version) = state.layout_version_if_any().filter(|version| !version.is_inline()) else {
             return false;
         };
         // No server receives this request, so its hints for server policies do not matter.

@@ -87,7 +87,7 @@ impl<E: Env> State<E> {
         access: Access,
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize> {
-        if version.inline_max.is_some() {
+        if version.is_inline() {
             return self.read_inline(extent, bufs).await;
         }
         let len = total_mut(bufs);
@@ -295,7 +295,7 @@ impl<E: Env> State<E> {
 
     /// Returns the size of the file including lost bytes, and whether there are any.
     pub(crate) async fn size_in(&self, version: &LayoutVersion<E>) -> Result<(FileOffset, bool)> {
-        if version.inline_max.is_some() {
+        if version.is_inline() {
             return self.inline_size().await.map(|size| (FileOffset(size.0), false));
         }
         let layout = &version.layout;
@@ -359,7 +359,7 @@ impl<E: Env> State<E> {
     /// Returns length, allocated space and modification time of each datafile of a layout version, in the order of the
     /// layout; none of an inline file.
     pub(crate) async fn metas_in(&self, version: &LayoutVersion<E>) -> Result<Vec<DatafileMeta>> {
-        if version.inline_max.is_some() {
+        if version.is_inline() {
             return self.inline_size().await.map(|_| Vec::new());
         }
         let objects: Vec<_> = version.layout.objects().collect();

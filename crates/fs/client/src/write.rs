@@ -121,8 +121,8 @@ impl<E: Env> State<E> {
         bufs: &[IoSlice<'_>],
         grant: Option<&AppendGrant>,
     ) -> Result<usize> {
-        if version.inline_max.is_some() {
-            return Err(Error::stale_layout());
+        if version.is_inline() {
+            return Err(Error::stale_layout()); // it has no datafiles to write to
         }
         let mut subs = SubRequests::take();
         version.layout.split_into(extent, access, self.session.core.options.split, &mut subs.0);

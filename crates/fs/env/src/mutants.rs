@@ -73,7 +73,7 @@ pub enum Mutant {
     BytesInTwoPlaces,
     /// A client that grows an inline file does not copy its bytes.
     ForgottenHead,
-    /// The first growth of an inline file from before a restart uses datafiles that an undone growth may have written.
+    /// An inline file that is older than the last restart grows to datafiles that an earlier growth, lost with the power, filled.
     ReusedCopy,
     /// A partial write of a block leaves the block's checksum unchanged.
     StaleChecksum,

@@ -63,6 +63,12 @@ impl<E: Env> LayoutVersion<E> {
         Self { data, layout, inline_max, ends, slots, fenced_s, next: OnceLock::new() }
     }
 
+    /// Whether the bytes are in the metadata.
+    #[inline]
+    pub(crate) fn is_inline(&self) -> bool {
+        self.inline_max.is_some()
+    }
+
     /// Returns the newest version known here.
     #[inline]
     pub(super) fn last(&self) -> &Self {

@@ -458,11 +458,11 @@ impl<E: Env> OpenFile<E> {
         result.map(|boots| state.unsynced.note_all(&boots)).map_err(|error| state.explained(error))
     }
 
-    /// Sets the length of all datafiles, which an inline file gets if it becomes too large.
+    /// Truncates or extends the file by its handle. An inline file that becomes too large gets datafiles first.
     pub(crate) async fn resize(&self, size: ByteLen, on_loss: LossPolicy) -> Result<Boots> {
         let state = &self.state;
         loop {
-            let is_inline = state.layout_version()?.inline_max.is_some();
+            let is_inline = state.layout_version()?.is_inline();
             match state.session.truncate_by(self.place(), Some(self.handle()), size, on_loss).await {
                 Err(error) if is_inline && error.errno() == Errno::EFBIG.0 && size.0 <= OFFSET_MAX => {
                     state.grow().await?;
@@ -483,6 +483,9 @@ impl<E: Env> OpenFile<E> {
         if let Some(replica) = state.replica() {
             Box::pin(replica.data().sync()).await?;
         }
+        if self.sync_inline().await.map_err(|error| error.about(&state.path))? {
+            return Ok(());
+        }
         self.sync_original().await?;
         state.session.core.sync_names().await.map_err(|error| error.about(&state.path))
     }
@@ -496,15 +499,6 @@ impl<E: Env> OpenFile<E> {
             let Some(version) = state.layout_version_if_any() else { return Ok(()) };
             if state.with_cap().await?.is_none() {
                 return Ok(());
-            }
-            if version.inline_max.is_some() {
-                core.sync_names().await.map_err(|error| error.about(&state.path))?;
-                // If it grows later, its bytes are synced before they count.
-                let size = retry.check(version, state.inline_size().await).await;
-                match size.map_err(|error| error.about(&state.path))? {
-                    Some(_) => return Ok(()),
-                    None => continue,
-                }
             }
             let before = state.unsynced.begin_sync();
             let written = version.ends.written(version.data).lens;

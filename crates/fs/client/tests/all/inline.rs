@@ -290,7 +290,7 @@ async fn run_model<E: Env>(seed: u64, steps: u64, clients: &[Client<E>], mut bet
                 file.bytes[end.min(offset as usize)..end].fill(0);
             }
             21 => {
-                let target = TargetId(random.below(u64::from(SERVERS)) as u32 as u16 as u32);
+                let target = TargetId(random.below(u64::from(SERVERS)) as u32);
                 let spec =
                     LayoutSpec { strips: Some(vec![(target, ByteLen(4096))]), ..LayoutSpec::default() };
                 let moved =
@@ -329,16 +329,8 @@ fn run(seed: u64, spread: bool, trouble: bool) -> (u64, Counts) {
         let clients = [world.client("a", Transport::Auto), world.client("b", Transport::Socket)];
         let mut machines = world.machines.clone();
         run_model(seed, 260, &clients, async |step| {
-            if !trouble || step % 12 != 11 {
-                return;
-            }
-            let id = (step / 12 % u64::from(SERVERS)) as u32;
-            if step % 24 == 11 {
-                control.kill(&machines[id as usize]);
-                machines[id as usize] = control.restart(&machines[id as usize]);
-                servers[id as usize] = world.start_server(&machines[id as usize], id).await;
-            } else {
-                control.reset_connections(&machines[0], &machines[3 - id as usize]);
+            if trouble {
+                world.disturb(step, 12, &mut machines, &mut servers).await;
             }
         })
         .await;

@@ -34,17 +34,8 @@ fn run(seed: u64, spread: bool, transport: Transport, trouble: bool) -> Outcome 
         let clients = [world.client("a", transport), world.client("b", transport)];
         let mut machines = world.machines.clone();
         model::run(seed, 170, &clients, async |step| {
-            if !trouble || step % 20 != 19 {
-                return;
-            }
-            let id = (step / 40 % u64::from(SERVERS)) as u32;
-            if step % 40 == 19 {
-                // A server process is killed, and another one takes its place.
-                control.kill(&machines[id as usize]);
-                machines[id as usize] = control.restart(&machines[id as usize]);
-                servers[id as usize] = world.start_server(&machines[id as usize], id).await;
-            } else {
-                control.reset_connections(&machines[0], &machines[3 - id as usize]);
+            if trouble {
+                world.disturb(step, 20, &mut machines, &mut servers).await;
             }
         })
         .await;

@@ -51,6 +51,28 @@ impl World {
         Server::start(env.clone(), self.plan.config(id)).await.expect("the server starts")
     }
 
+    /// Disturbs a run at every step that is the last of `every`: kills a server's process and starts another one, or resets
+    /// connections, in turn, at one server after the other.
+    pub async fn disturb(
+        &self,
+        step: u64,
+        every: u64,
+        machines: &mut [SimEnv],
+        servers: &mut [ServerHandle<SimEnv>],
+    ) {
+        if step % every != every - 1 {
+            return;
+        }
+        let id = (step / (2 * every) % u64::from(SERVERS)) as usize;
+        if step % (2 * every) == every - 1 {
+            self.control.kill(&machines[id]);
+            machines[id] = self.control.restart(&machines[id]);
+            servers[id] = self.start_server(&machines[id], id as u32).await;
+        } else {
+            self.control.reset_connections(&machines[0], &machines[3 - id]);
+        }
+    }
+
     /// Creates a client in a process of its own on the first machine.
     pub fn client(&self, name: &str, transport: Transport) -> Client<SimEnv> {
         let env = self.control.process(&self.machines[0], name, 1000, 1000);

@@ -6,7 +6,7 @@ use super::permit::{MODE_MASK, READ, SET_GID, WRITE, allows, owns, require, with
 use super::quotas;
 use super::tables::put_inode;
 use super::walk::walk;
-use weft_core::{FileId, Timestamp};
+use weft_core::{ByteLen, FileId, Timestamp};
 use weft_store::metadata::{Inode, Node, Snapshot, Transaction};
 use weft_wire::Errno;
 use weft_wire::meta::{InodePath, MetaReply, SetAttr, SetTime};
@@ -122,6 +122,11 @@ impl Op<'_> {
 }
 
 /// The later of two times, the second of which may be unknown.
+/// Space that bytes take, in units of 512 bytes: blocks are allocated in pages.
+pub(super) fn blocks_of(bytes: ByteLen) -> u64 {
+    bytes.0.div_ceil(4096).saturating_mul(8)
+}
+
 pub(super) fn later(a: Timestamp, b: Option<Timestamp>) -> Timestamp {
     b.map_or(a, |b| a.max(b))
 }

@@ -1,6 +1,7 @@
 //! Check and repair of the whole namespace, for `weft fsck`.
 
 use super::fault::Outcome;
+use super::inline::lost_bytes;
 use super::moves::move_destinations;
 use super::op::{Op, file_type};
 use super::owners;
@@ -66,9 +67,7 @@ impl Op<'_> {
         let mut copies = Vec::new();
         s.scan(Table::Inodes, Bound::Included(&file_key(after.inode())), &mut |key, value| {
             let inode: Inode = value.open(Table::Inodes, key)?;
-            if let Node::Regular { is_inline: true, touched: true, layout, generations, .. } = &inode.node {
-                copies.push((id(key).of_generation(generations.last), layout.clone()));
-            }
+            copies.extend(inode.unfinished_copy(id(key)).map(|(data, layout)| (data, layout.clone())));
             if !is_later(inode.data(id(key))) {
                 return Ok(Scan::Next);
             }
@@ -111,8 +110,8 @@ impl Op<'_> {
                 is_inline,
             });
         }
-        // Datafiles without an inode that await removal, and those that a move or the growth of an inline file is filling. A page that ends before the
-        // last inode includes those up to its end.
+        // Datafiles without an inode that await removal, and those that a move or the growth of an inline file is filling. A
+        // page that ends before the last inode includes those up to its end.
         let doomed = |data: FileId, layout| ScannedInode {
             file: data,
             proof: self.core.secret.prove_walk(data, self.session),
@@ -524,6 +523,12 @@ impl Plan {
         }
     }
 
+    /// Adds a problem that cannot be repaired.
+    fn lasting_problem(&mut self, sentence: String) {
+        (self.total, self.kept) = (self.total + 1, self.kept + 1);
+        self.last.push(sentence);
+    }
+
     fn report(&self, found: &NamespaceContents, mended: u64) -> NamespaceReport {
         NamespaceReport {
             inodes: found.inodes.len() as u64,
@@ -543,8 +548,7 @@ fn find_problems(found: &NamespaceContents) -> Plan {
             if removable {
                 plan.problem(format!("{about} is damaged"));
             } else {
-                plan.last.push(format!("{about} is damaged: {RESTORE}"));
-                (plan.total, plan.kept) = (plan.total + 1, plan.kept + 1);
+                plan.lasting_problem(format!("{about} is damaged: {RESTORE}"));
             }
         }
     }
@@ -575,25 +579,7 @@ fn find_problems(found: &NamespaceContents) -> Plan {
             names.plan.replicas.push(*file);
         }
     }
-    for (file, len) in &found.inline {
-        if found.inodes.get(file).is_none_or(|seen| seen.inline.is_none()) {
-            names.plan.problem(format!("{len} are kept for inode {file}, which is missing or has datafiles"));
-            names.plan.not_inline.push(*file);
-        }
-    }
-    for (file, seen) in &found.inodes {
-        let held = found.inline.get(file).copied().unwrap_or_default();
-        if seen.inline.is_some_and(|size| size != held)
-            && !found.damaged.contains(&(Table::Inline, file_key(*file).to_vec()))
-        {
-            let size = seen.inline.unwrap_or_default();
-            names
-                .plan
-                .last
-                .push(format!("inode {file} has {size}, of which the metadata hold {held}: {RESTORE}"));
-            (names.plan.total, names.plan.kept) = (names.plan.total + 1, names.plan.kept + 1);
-        }
-    }
+    compare_inline(found, names.plan);
     let named: BTreeSet<FileId> = found.entries.iter().map(|(_, _, entry)| entry.file).collect();
     let unnamed = found.inodes.keys().copied().filter(|file| !named.contains(file));
     for file in unnamed.chain(found.inodes.keys().copied()) {
@@ -632,6 +618,22 @@ fn find_problems(found: &NamespaceContents) -> Plan {
         }
     }
     plan
+}
+
+/// Compares the rows with bytes of inline files with their inodes.
+fn compare_inline(found: &NamespaceContents, plan: &mut Plan) {
+    let size_of = |file| found.inodes.get(file).and_then(|seen| seen.inline);
+    for (file, len) in found.inline.iter().filter(|(file, _)| size_of(*file).is_none()) {
+        plan.problem(format!("{len} bytes are kept for inode {file}, which is missing or has datafiles"));
+        plan.not_inline.push(*file);
+    }
+    for (file, size) in found.inodes.iter().filter_map(|(file, seen)| Some((file, seen.inline?))) {
+        let held = found.inline.get(file).copied().unwrap_or_default();
+        let is_damaged = || found.damaged.contains(&(Table::Inline, file_key(*file).to_vec()));
+        if held != size && !is_damaged() {
+            plan.lasting_problem(lost_bytes(*file, size, held, RESTORE));
+        }
+    }
 }
 
 struct Walker<'a> {

@@ -31,16 +31,17 @@
 //! | later ones | when a copy was not completed | always |
 
 use super::Service;
+use super::attrs::blocks_of;
 use super::compression::datafile_settings;
 use super::fault::{Fault, Outcome};
 use super::op::{Core, Op};
 use super::open::{OpenRequest, Urgency};
-use super::opens::Mark;
+use super::opens::{Mark, OpenEntry};
 use super::permit::without_set_ids;
 use super::serve::Call;
 use super::tables::{named_inode, put_inode, put_row, row};
 use std::collections::BTreeMap;
-use weft_core::{ByteLen, FileId, FileOffset, Nanos};
+use weft_core::{ByteLen, FileId, FileOffset, Layout, Nanos};
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_env::{Env, Notify};
 use weft_store::metadata::{
@@ -145,7 +146,7 @@ impl Growths {
     }
 
     /// Whether a copy has ended since the last call.
-    pub(super) fn has_ended(&mut self) -> bool {
+    pub(super) fn take_ended(&mut self) -> bool {
         std::mem::take(&mut self.has_ended)
     }
 }
@@ -156,15 +157,16 @@ impl Growths {
 /// `EIO` if they are lost.
 fn bytes_of(s: &dyn Snapshot, file: FileId, inode: &Inode) -> Outcome<Vec<u8>> {
     let bytes = row::<InlineRow>(s, Table::Inline, &file_key(file))?.unwrap_or_default().bytes;
-    if bytes.len() as u64 != inode.size.0 {
-        let held = bytes.len();
-        let detail = format!(
-            "inode {file} has {}, of which the metadata hold {held} bytes: run `weft fsck`",
-            inode.size
-        );
-        return Err(Fault::new(Errno::EIO, detail));
+    let held = ByteLen(bytes.len() as u64);
+    if held != inode.size {
+        return Err(Fault::new(Errno::EIO, lost_bytes(file, inode.size, held, "run `weft fsck`")));
     }
     Ok(bytes)
+}
+
+/// Says that the database lacks bytes of an inline file.
+pub(super) fn lost_bytes(file: FileId, size: ByteLen, held: ByteLen, remedy: &str) -> String {
+    format!("inode {file} has {size} bytes, of which the metadata hold {held}: {remedy}")
 }
 
 fn put_bytes(t: &mut dyn Transaction, file: FileId, bytes: Vec<u8>) {
@@ -176,7 +178,7 @@ fn put_bytes(t: &mut dyn Transaction, file: FileId, bytes: Vec<u8>) {
 
 fn set_size(inode: &mut Inode, size: usize) {
     inode.size = ByteLen(size as u64);
-    inode.blocks_512 = inode.size.0.div_ceil(4096).saturating_mul(8);
+    inode.blocks_512 = blocks_of(inode.size);
 }
 
 fn grown() -> Fault {
@@ -184,25 +186,6 @@ fn grown() -> Fault {
 }
 
 impl Core {
-    /// Cuts or extends an inline file, at most to the limit. The caller stores the inode.
-    pub(super) fn resize_inline(
-        &self,
-        t: &mut dyn Transaction,
-        file: FileId,
-        inode: &mut Inode,
-        size: ByteLen,
-    ) -> Outcome<()> {
-        self.growths.lock().end(file);
-        if inode.size != size {
-            // A file that has lost its bytes can still be emptied.
-            let mut bytes = if size == ByteLen(0) { Vec::new() } else { bytes_of(t, file, inode)? };
-            bytes.resize(size.0 as usize, 0);
-            set_size(inode, bytes.len());
-            put_bytes(t, file, bytes);
-        }
-        Ok(())
-    }
-
     /// Schedules the removal of datafiles that an unfinished copy of an inline file may have. The caller stores the inode.
     pub(super) fn forget_copy(
         &self,
@@ -211,15 +194,13 @@ impl Core {
         inode: &mut Inode,
     ) -> Outcome<()> {
         self.growths.lock().end(file);
-        let Node::Regular { is_inline: true, layout, touched, generations, .. } = &mut inode.node else {
-            return Ok(());
-        };
-        if std::mem::take(touched) {
-            // The row of datafiles to remove releases space, and the file keeps its own.
-            self.reservations.reserve_for_removal(t, layout)?;
-            let copy = file.of_generation(generations.last);
-            put_row(t, Table::Reap, &file_key(copy), &ReapRow { layout: layout.clone() });
-            self.count_reap_row();
+        let Some((copy, layout)) = inode.unfinished_copy(file) else { return Ok(()) };
+        // The row of datafiles to remove releases space, and the file keeps its own.
+        self.reservations.reserve_beyond(t, layout)?;
+        put_row(t, Table::Reap, &file_key(copy), &ReapRow { layout: layout.clone() });
+        self.count_reap_row();
+        if let Node::Regular { touched, .. } = &mut inode.node {
+            *touched = false;
         }
         Ok(())
     }
@@ -232,10 +213,46 @@ impl Op<'_> {
         self.changed_bytes.set(Some(file));
     }
 
-    /// Whether the bytes of a new file with this request are in the database at first. Those of a file for which a layout is
-    /// requested, or whose bytes go to I/O delegates, would not stay there.
-    pub(super) fn is_new_inline(&self, request: &OpenRequest<'_>) -> bool {
-        self.core.inline_max > ByteLen(0) && self.job.is_none() && *request.layout == LayoutSpec::default()
+    /// Whether the bytes of a new file are in the database at first. Those of a file for which a layout is requested, or whose
+    /// bytes go to I/O delegates, would not stay there.
+    pub(super) fn is_new_inline(&self, layout: &LayoutSpec) -> bool {
+        self.core.inline_max > ByteLen(0) && self.job.is_none() && *layout == LayoutSpec::default()
+    }
+
+    /// Changes the layout that an inline file will grow to. The caller stores the inode.
+    pub(super) fn set_inline_layout(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        inode: &mut Inode,
+        to: Layout,
+    ) -> Outcome<()> {
+        self.core.forget_copy(t, file, inode)?;
+        let Node::Regular { layout, .. } = &mut inode.node else { return Err(Errno::EINVAL.into()) };
+        self.core.reservations.release(t, layout)?;
+        *layout = to;
+        self.core.reservations.reserve(t, layout)
+    }
+
+    /// Truncates or extends an inline file, at most to the limit. The caller stores the inode.
+    fn resize_inline(
+        &self,
+        t: &mut dyn Transaction,
+        file: FileId,
+        inode: &mut Inode,
+        size: ByteLen,
+    ) -> Outcome<()> {
+        self.note_bytes(file);
+        self.core.growths.lock().end(file);
+        if inode.size != size {
+            // A file that has lost its bytes can still be emptied.
+            let mut bytes = if size == ByteLen(0) { Vec::new() } else { bytes_of(t, file, inode)? };
+            bytes.resize(size.0 as usize, 0);
+            set_size(inode, bytes.len());
+            put_bytes(t, file, bytes);
+        }
+        (inode.mtime, inode.ctime, inode.mtime_set_at) = (self.now, self.now, self.now);
+        Ok(())
     }
 
     /// Opens an inline file that exists; `O_TRUNC` needs no further message.
@@ -250,9 +267,7 @@ impl Op<'_> {
         if write || truncate {
             let charged = self.core.charged(t, file, &inode)?;
             if truncate {
-                self.note_bytes(file);
-                self.core.resize_inline(t, file, &mut inode, ByteLen(0))?;
-                (inode.mtime, inode.ctime, inode.mtime_set_at) = (self.now, self.now, self.now);
+                self.resize_inline(t, file, &mut inode, ByteLen(0))?;
                 urgency = Urgency::Name;
             }
             self.begin_changes(&mut inode);
@@ -292,20 +307,24 @@ impl Op<'_> {
         // The charge is as durable as the size.
         self.reserve_for_len(t, file, &inode, size)?;
         let charged = self.core.charged(t, file, &inode)?;
-        self.note_bytes(file);
-        self.core.resize_inline(t, file, &mut inode, size)?;
-        (inode.mtime, inode.ctime, inode.mtime_set_at) = (self.now, self.now, self.now);
+        self.resize_inline(t, file, &mut inode, size)?;
         self.begin_changes(&mut inode);
         put_inode(t, file, &inode);
         self.core.recharge(t, file, charged, &inode)?;
         Ok((MetaReply::Done, Urgency::Name))
     }
 
-    fn inline_file(&self, s: &dyn Snapshot, handle: HandleId, writes: bool) -> Outcome<(FileId, Inode)> {
-        let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
-        if writes && !open.write {
-            return Err(Errno::EBADF.into());
-        }
+    /// The inline file of a handle, if that is open for this purpose.
+    ///
+    /// # Errors
+    /// `EBADF`; `EREMCHG` if the file has datafiles.
+    fn inline_file(
+        &self,
+        s: &dyn Snapshot,
+        handle: HandleId,
+        allows: impl Fn(&OpenEntry) -> bool,
+    ) -> Outcome<(FileId, Inode)> {
+        let open = self.core.opens.lock().get(self.session, handle).filter(allows).ok_or(Errno::EBADF)?;
         let inode = named_inode(s, open.file)?;
         if inode.is_inline() { Ok((open.file, inode)) } else { Err(grown()) }
     }
@@ -317,18 +336,14 @@ impl Op<'_> {
         offset: FileOffset,
         len: ByteLen,
     ) -> Outcome<(FileId, MetaReply)> {
-        let (file, inode) = self.inline_file(s, handle, false)?;
-        let may_read = self.core.opens.lock().get(self.session, handle).is_some_and(|open| open.read);
-        let bytes = match len {
-            ByteLen(0) => Vec::new(),
-            _ if !may_read => return Err(Errno::EBADF.into()),
-            len => {
-                let mut bytes = bytes_of(s, file, &inode)?;
-                bytes.truncate(offset.0.saturating_add(len.0).min(bytes.len() as u64) as usize);
-                bytes.drain(..offset.0.min(bytes.len() as u64) as usize);
-                bytes
-            }
-        };
+        // Anybody who has it open may ask for the size.
+        let (file, inode) = self.inline_file(s, handle, |open| open.read || len == ByteLen(0))?;
+        let mut bytes = Vec::new();
+        if len > ByteLen(0) {
+            bytes = bytes_of(s, file, &inode)?;
+            bytes.truncate(offset.0.saturating_add(len.0).min(bytes.len() as u64) as usize);
+            bytes.drain(..offset.0.min(bytes.len() as u64) as usize);
+        }
         Ok((file, MetaReply::InlineBytes { size: inode.size, bytes }))
     }
 
@@ -341,7 +356,7 @@ impl Op<'_> {
         written: &[u8],
         (now, has_space): (Nanos, bool),
     ) -> Outcome<(MetaReply, Urgency)> {
-        let (file, mut inode) = self.inline_file(t, handle, true)?;
+        let (file, mut inode) = self.inline_file(t, handle, |open| open.write)?;
         // A copy in progress lacks these bytes. It ends if it takes too long.
         {
             let mut growths = self.core.growths.lock();
@@ -384,7 +399,7 @@ impl Op<'_> {
         now: Nanos,
         durable: Point,
     ) -> Outcome<(MetaReply, Urgency)> {
-        let (file, mut inode) = self.inline_file(t, handle, true)?;
+        let (file, mut inode) = self.inline_file(t, handle, |open| open.write)?;
         self.core.growths.lock().require_none_but(file, (self.session, handle), now)?;
         let (data, urgency) = self.next_generation(t, file, &mut inode)?;
         if inode.size == ByteLen(0) {
@@ -421,7 +436,7 @@ impl Op<'_> {
         copied: &WrittenLens,
         durable: Point,
     ) -> Outcome<(MetaReply, Urgency)> {
-        let (file, inode) = self.inline_file(t, handle, true)?;
+        let (file, inode) = self.inline_file(t, handle, |open| open.write)?;
         // A sync may have come meanwhile.
         let must_sync = self.must_sync_copy(file, handle, durable);
         let is_present = |growth: &Growth| {
@@ -546,17 +561,11 @@ impl<E: Env> Service<E> {
     /// Records how durable the switch of an open file to its datafiles is, and wakes clients that wait for its end.
     async fn note_switch(&self, call: &Call<'_>, handle: HandleId) -> Outcome<()> {
         self.growth_ended.notify_all();
-        let Some(open) = self.core.opens.lock().get(call.ctx.session, handle) else { return Ok(()) };
-        match call.ctx.ends_with_host {
-            true => self.mark_written(open.file),
-            false => self.wait_for_mark(call, open.file, false).await?,
+        let open = self.core.opens.lock().get(call.ctx.session, handle);
+        match open {
+            Some(open) => self.wait_for_mark(call, open.file, true).await,
+            None => Ok(()),
         }
-        Ok(())
-    }
-
-    fn mark_written(&self, file: FileId) {
-        let (point, durable) = (self.journal.now(), self.journal.durable_point());
-        self.core.opens.lock().set_written(file, point, durable);
     }
 
     /// Ends copies of a session or of one of its open files.

@@ -263,13 +263,6 @@ pub(super) fn remove_move(t: &mut dyn Transaction, file: FileId) -> Outcome<bool
     Ok(true)
 }
 
-fn layout_of(inode: &Inode) -> Outcome<&Layout> {
-    match &inode.node {
-        Node::Regular { layout, .. } => Ok(layout),
-        _ => Err(Errno::EINVAL.into()),
-    }
-}
-
 impl Core {
     /// Epoch that identifies the file's present contents, if its size is known and no client can be changing it.
     fn stable_epoch(&self, file: FileId, inode: &Inode, now: Timestamp) -> Option<u32> {
@@ -398,21 +391,6 @@ impl Op<'_> {
         reply_with(self.moving(file, &inode, row, fence_s)?, Urgency::Durable)
     }
 
-    /// Changes the layout that an inline file will grow to.
-    pub(super) fn set_inline_layout(
-        &self,
-        t: &mut dyn Transaction,
-        file: FileId,
-        inode: &mut Inode,
-        to: Layout,
-    ) -> Outcome<()> {
-        self.core.forget_copy(t, file, inode)?;
-        let Node::Regular { layout, .. } = &mut inode.node else { return Err(Errno::EINVAL.into()) };
-        self.core.reservations.release(t, layout)?;
-        *layout = to;
-        self.core.reservations.reserve(t, layout)
-    }
-
     /// Row of a new move to a layout and compression; `None` if the file has both already.
     fn new_move(
         &self,
@@ -422,17 +400,19 @@ impl Op<'_> {
         (to, compression, epoch): (Layout, Option<CompressionSetting>, Option<u32>),
     ) -> Outcome<Option<MoveRow>> {
         let has_compression = compression.and_then(CompressionSetting::compression) == inode.compression();
-        if to == *layout_of(inode)? && has_compression {
+        let Node::Regular { layout, generations, is_inline, .. } = &mut inode.node else {
+            return Err(Errno::EINVAL.into());
+        };
+        if to == *layout && has_compression {
             return Ok(None);
         }
-        if inode.is_inline() {
+        if *is_inline {
             // There are no bytes to move.
             self.set_inline_layout(t, file, inode, to)?;
             inode.set_compression(compression);
             put_inode(t, file, inode);
             return Ok(None);
         }
-        let Node::Regular { generations, .. } = &mut inode.node else { return Err(Errno::EINVAL.into()) };
         self.core.reservations.reserve(t, &to)?;
         generations.last = generations
             .last

@@ -46,14 +46,9 @@ impl Op<'_> {
         let special = |kind| Node::Special { kind, rdev };
         let node = match kind {
             FileType::Regular => {
-                let (file, inode) = self.make_regular(
-                    t,
-                    &spot,
-                    mode,
-                    &LayoutSpec::default(),
-                    true,
-                    self.core.inline_max > ByteLen(0),
-                )?;
+                let layout = LayoutSpec::default();
+                let is_inline = self.is_new_inline(&layout);
+                let (file, inode) = self.make_regular(t, &spot, mode, &layout, true, is_inline)?;
                 return Ok(MetaReply::Attr(self.attr(file, &inode)));
             }
             FileType::Fifo => special(NodeKind::Fifo),

@@ -1,6 +1,6 @@
 //! Opening, creating and closing files.
 
-use super::attrs::later;
+use super::attrs::{blocks_of, later};
 use super::compression::datafile_settings;
 use super::fault::{Fault, Outcome};
 use super::op::Op;
@@ -116,7 +116,7 @@ impl Op<'_> {
             self.require_handle(request.handle, None)?;
             self.require_open_share(Some(request.handle))?;
             let is_size_valid = !request.flags.write;
-            let is_inline = self.is_new_inline(request);
+            let is_inline = self.is_new_inline(request.layout);
             let (file, inode) =
                 self.make_regular(t, &walked, request.mode, request.layout, is_size_valid, is_inline)?;
             if request.flags.write && !is_inline {
@@ -670,9 +670,9 @@ fn apply_last_writer_close(inode: &mut Inode, close: &LastWriterClose) {
         *epoch = epoch.wrapping_add(1);
     }
     inode.size = if is_seeded(Mutant::ShrinkingSize) { reported.end } else { inode.size.max(reported.end) };
-    // Blocks are allocated in pages. The estimate adds the written bytes, up to the length of a file without holes.
-    let blocks = |bytes: ByteLen| bytes.0.div_ceil(4096).saturating_mul(8);
-    inode.blocks_512 = inode.blocks_512.saturating_add(blocks(reported.bytes)).min(blocks(inode.size));
+    // The estimate adds the written bytes, up to the length of a file without holes.
+    let all = blocks_of(inode.size);
+    inode.blocks_512 = inode.blocks_512.saturating_add(blocks_of(reported.bytes)).min(all);
     if let Some(mtime) = reported.mtime.filter(|mtime| *mtime > inode.mtime_set_at) {
         inode.mtime = mtime;
     }

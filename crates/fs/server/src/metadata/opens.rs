@@ -169,12 +169,12 @@ pub(super) struct ClosedOpen {
     pub last_of_session: bool,
 }
 
-/// Creation of a file, or mark that its size is invalid, that is not known to be durable.
+/// Creation or growth of a file, or mark that its size is invalid, that is not known to be durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
     /// Not written yet, or written for a client that waits until it is durable. The number tells it from later ones.
     InProgress(u64),
-    /// Creation that survives this process, and a loss of power when all changes up to this point are durable.
+    /// Creation or growth that survives this process, and a loss of power when all changes up to this point are durable.
     Written(Point),
 }
 

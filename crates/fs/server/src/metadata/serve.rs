@@ -9,6 +9,7 @@ use super::open::{OpenOrigin, OpenRequest, Urgency};
 use super::opens::Mark;
 use super::tables::{allocator, row};
 use super::{ConnectionContext, Service};
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use weft_core::FileId;
 use weft_core::ibridge::Report;
@@ -91,7 +92,7 @@ impl<E: Env> Service<E> {
             R::Renew { handle } => {
                 let reply = self.read(call, |s, op| op.renew(s, handle))?;
                 if let MetaReply::Relocated { cap, .. } = &reply {
-                    // A client that grew the file may not have needed to wait for that.
+                    // The client that grew the file may not have waited until that is durable.
                     self.wait_for_mark(call, cap.file.inode(), false).await?;
                 }
                 Ok(reply)
@@ -185,20 +186,18 @@ impl<E: Env> Service<E> {
             }
             R::Close { handle, summary } => self.close(call, handle, summary).await,
             R::Truncate { at, handle, size } => {
-                let (size, inline) = ((size, !self.journal.is_low()), std::cell::Cell::new(None));
+                let (has_space, inline) = (!self.journal.is_low(), Cell::new(None));
                 let truncate = |t: &mut dyn Transaction, op: &Op<'_>| {
-                    let done = op.truncate(t, &at, handle, size);
+                    let done = op.truncate(t, &at, handle, (size, has_space));
                     inline.set(op.changed_bytes.get());
                     done
                 };
                 let reply = self.change_as_urgent(call, truncate).await?;
-                match &reply {
-                    MetaReply::Truncate { file, .. } => self.wait_for_mark(call, *file, false).await?,
-                    _ => {
-                        if let Some(file) = inline.get() {
-                            self.closed_by_writer(call.ctx.session, file).await;
-                        }
-                    }
+                if let MetaReply::Truncate { file, .. } = &reply {
+                    self.wait_for_mark(call, *file, false).await?;
+                } else if let Some(file) = inline.get() {
+                    // Of other files, the client tells mounts that cache pages.
+                    self.closed_by_writer(call.ctx.session, file).await;
                 }
                 Ok(reply)
             }
@@ -306,7 +305,7 @@ impl<E: Env> Service<E> {
             R::CancelCutover { handle } => self.read(call, |s, op| op.move_back(s, handle)),
             R::CommitMove { handle, seal_s, size, lens, copied } => {
                 self.core.moves.pending_switches.fetch_add(1, Ordering::SeqCst);
-                let is_done = std::cell::Cell::new(false);
+                let is_done = Cell::new(false);
                 let switch = |t: &mut dyn Transaction, op: &Op<'_>| {
                     let reply = op.moved(t, handle, (seal_s, copied), size, lens.clone())?;
                     is_done.set(true);
@@ -509,7 +508,7 @@ impl<E: Env> Service<E> {
             let file = opened.attr.file;
             self.wait_for_seen(call, file).await?;
             if open.flags.truncate && !opened.created && opened.inline_max.is_some() {
-                // Of other files, the client truncates the datafiles and tells mounts that cache pages.
+                // As after a truncation.
                 self.closed_by_writer(call.ctx.session, file).await;
             }
         }
@@ -524,21 +523,21 @@ impl<E: Env> Service<E> {
         self.wait_for_mark(call, opened.attr.file, opened.created).await
     }
 
-    /// Waits like [`Self::wait_for_durable_mark`] for a file that the call has created or opened.
-    pub(super) async fn wait_for_mark(&self, call: &Call<'_>, file: FileId, is_created: bool) -> Outcome<()> {
+    /// Waits like [`Self::wait_for_durable_mark`]. A mark that `is_own` is of this call: of the creation of the file or of its
+    /// growth, which the call has waited for as its client needs.
+    pub(super) async fn wait_for_mark(&self, call: &Call<'_>, file: FileId, is_own: bool) -> Outcome<()> {
         if is_seeded(Mutant::ReusedIds) {
             return Ok(());
         }
         let Some(mark) = self.core.opens.lock().mark_of(file) else { return Ok(()) };
         match mark {
-            _ if call.ctx.ends_with_host && is_created => {
+            _ if call.ctx.ends_with_host && is_own => {
                 let (point, durable) = (self.journal.now(), self.journal.durable_point());
                 self.core.opens.lock().set_written(file, point, durable);
                 return Ok(());
             }
             Mark::Written(_) if call.ctx.ends_with_host => return Ok(()),
-            // The change that created it has been waited for.
-            _ if is_created => {}
+            _ if is_own => {}
             _ => self.journal.durable(self.journal.now()).await?,
         }
         self.core.opens.lock().set_durable(file, mark);

@@ -6,6 +6,7 @@ use super::op::Op;
 use super::opens::OpenEntry;
 use super::tables::{inode, put_inode};
 use super::{ConnectionContext, Service};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
@@ -96,7 +97,7 @@ impl<E: Env> Service<E> {
         }
         let wall = self.env.wall();
         let (caller, session, trusted, job) = (&ctx.identity, ctx.session, ctx.is_trusted(), ctx.job);
-        let changed_bytes = std::cell::Cell::new(None);
+        let changed_bytes = Cell::new(None);
         let op = Op { core: &self.core, caller, session, job, trusted, now: wall, changed_bytes };
         let (handles, changed) = {
             let opens = self.core.opens.lock();

@@ -78,12 +78,12 @@ impl SpaceReservations {
     /// Reserves the space of a layout, if it is available.
     pub(super) fn reserve(&self, t: &mut dyn Transaction, layout: &Layout) -> Outcome<()> {
         self.require(t, layout, None)?;
-        self.change(t, layout, u64::saturating_add)
+        self.reserve_beyond(t, layout)
     }
 
-    /// Reserves the space of a layout once more, for an unfinished copy of a small file that awaits its removal. That may exceed
-    /// the capacity until then, although the copy has few bytes.
-    pub(super) fn reserve_for_removal(&self, t: &mut dyn Transaction, layout: &Layout) -> Outcome<()> {
+    /// Reserves the space of a layout even beyond the capacity: for an unfinished copy of an inline file, which has few bytes,
+    /// until it is removed.
+    pub(super) fn reserve_beyond(&self, t: &mut dyn Transaction, layout: &Layout) -> Outcome<()> {
         self.change(t, layout, u64::saturating_add)
     }
 

@@ -60,7 +60,7 @@ impl<E: Env> Service<E> {
         if let Some(file) = changed_bytes {
             let durable = self.journal.durable_point();
             self.core.unsynced_bytes.lock().written(file, point, durable);
-            if self.core.growths.lock().has_ended() {
+            if self.core.growths.lock().take_ended() {
                 self.growth_ended.notify_all();
             }
         }

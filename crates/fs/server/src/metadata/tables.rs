@@ -187,14 +187,13 @@ pub(super) fn destroy(t: &mut dyn Transaction, file: FileId, inode: &Inode) -> O
     row.inodes = row.inodes.saturating_sub(1);
     put_allocator(t, &row);
     match &inode.node {
-        Node::Regular { is_inline: true, layout, touched, generations, .. } => {
+        Node::Regular { is_inline: true, .. } => {
             t.delete(Table::Inline, &file_key(file));
-            if *touched {
-                // A client that grew the file may have written these.
-                let copy = file.of_generation(generations.last);
+            let copy = inode.unfinished_copy(file);
+            if let Some((copy, layout)) = copy {
                 put_row(t, Table::Reap, &file_key(copy), &ReapRow { layout: layout.clone() });
             }
-            Ok(*touched)
+            Ok(copy.is_some())
         }
         Node::Regular { layout, is_size_valid, touched, .. } if *touched || !*is_size_valid => {
             put_row(t, Table::Reap, &file_key(inode.data(file)), &ReapRow { layout: layout.clone() });

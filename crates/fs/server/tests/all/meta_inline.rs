@@ -98,13 +98,6 @@ impl<E: Env> Peer<E> {
         self.close(handle, WriteSummary::default()).await.expect("closes");
         contents
     }
-
-    async fn problems_found(&mut self, repair: bool) -> Vec<String> {
-        match self.change(MetaRequest::CheckNamespace { repair }).await {
-            MetaReply::Checked(report) => report.problems,
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 /// Runs `body` with a service whose files are inline, in the simulated world.
@@ -171,7 +164,7 @@ fn requests_beyond_the_limit_or_without_permission_are_refused() {
         let plain = request("h", LayoutSpec::default());
         assert_eq!(opened(of_job.change(plain).await).expect("opens").inline_max, None);
         of_job.gone().await;
-        assert_eq!(peer.problems_found(false).await, Vec::<String>::new());
+        assert_eq!(peer.problems().await, Vec::<String>::new());
         peer.gone().await;
     });
 }
@@ -212,7 +205,7 @@ fn a_copy_counts_only_if_nothing_changed_since() {
         for refused in [
             two.write_inline(other, 0, b"x").await.map(drop),
             two.read_inline(other).await.map(drop),
-            two.ask(MetaRequest::Grow { handle: other }).await.map_grow(),
+            growing(two.ask(MetaRequest::Grow { handle: other }).await).map(drop),
             two.grown(other, second.cap.file).await.map(drop),
         ] {
             assert_eq!(refused, Err(Errno::EREMCHG));
@@ -230,21 +223,10 @@ fn a_copy_counts_only_if_nothing_changed_since() {
         one.unlink("f").await.expect("removes");
         env.sleep(Nanos::from_s(1)).await;
         assert!(of(second.cap.file.generation()) > 0);
-        assert_eq!(one.problems_found(false).await, Vec::<String>::new());
+        assert_eq!(one.problems().await, Vec::<String>::new());
         one.gone().await;
         two.gone().await;
     });
-}
-
-/// The reply to a `Grow` that must be refused.
-trait Refused {
-    fn map_grow(self) -> Result<(), Errno>;
-}
-
-impl Refused for MetaReply {
-    fn map_grow(self) -> Result<(), Errno> {
-        growing(self).map(drop)
-    }
 }
 
 #[test]
@@ -316,7 +298,7 @@ fn bytes_of_inline_files_are_charged_and_freed() {
         alice.close(two, WriteSummary::default()).await.expect("closes");
         let usage = usage_of(root.ask(MetaRequest::GetQuota { subject }).await);
         assert_eq!(usage, 10);
-        assert_eq!(root.problems_found(false).await, Vec::<String>::new());
+        assert_eq!(root.problems().await, Vec::<String>::new());
         alice.gone().await;
         root.gone().await;
     });
@@ -349,7 +331,7 @@ fn lost_and_superfluous_bytes_are_found() {
             peer.close(handle, WriteSummary::default()).await.expect("closes");
             files.push(opened.attr.file);
         }
-        assert_eq!(peer.problems_found(false).await, Vec::<String>::new());
+        assert_eq!(peer.problems().await, Vec::<String>::new());
         peer.gone().await;
         service.shutdown().await;
 
@@ -386,11 +368,11 @@ fn lost_and_superfluous_bytes_are_found() {
             }
             peer.close(handle, WriteSummary::default()).await.expect("closes");
         }
-        let found = peer.problems_found(false).await;
+        let found = peer.problems().await;
         assert_eq!(found.len(), 4, "{found:#?}");
         // The row that nobody needs goes. Those that somebody needs stay, with the files.
-        peer.problems_found(true).await;
-        let left = peer.problems_found(false).await;
+        peer.change(MetaRequest::CheckNamespace { repair: true }).await;
+        let left = peer.problems().await;
         assert_eq!(left.len(), 3, "{left:#?}");
         for file in &files[..3] {
             assert!(left.iter().any(|problem| problem.contains(&file.to_string())), "{file}: {left:#?}");
@@ -402,7 +384,7 @@ fn lost_and_superfluous_bytes_are_found() {
             peer.append_inline(handle, b"new").await.expect("appends");
             peer.close(handle, WriteSummary::default()).await.expect("closes");
         }
-        assert_eq!(peer.problems_found(false).await, Vec::<String>::new());
+        assert_eq!(peer.problems().await, Vec::<String>::new());
         peer.gone().await;
         service.shutdown().await;
     });
@@ -612,7 +594,7 @@ async fn check_after(first: fn(&Progress) -> usize, env: SimEnv, progress: Share
             }
         }
     }
-    assert_eq!(peer.problems_found(false).await, Vec::<String>::new(), "{note}");
+    assert_eq!(peer.problems().await, Vec::<String>::new(), "{note}");
     peer.gone().await;
     service.shutdown().await;
 }
@@ -681,7 +663,7 @@ fn the_layout_of_an_inline_file_is_that_of_its_later_datafiles() {
         let targets: Vec<_> = begun.layout.objects().map(|(_, target)| target).collect();
         assert_eq!(targets, [TargetId(2)]);
         peer.grown(handle, begun.cap.file).await.expect("switches");
-        assert_eq!(peer.problems_found(false).await, Vec::<String>::new());
+        assert_eq!(peer.problems().await, Vec::<String>::new());
         peer.gone().await;
     });
 }

@@ -37,12 +37,7 @@ fn replies_to_random_operations_match_the_model() {
                 }
                 if step % 50 == 49 {
                     assert_eq!(peer.lines("top").await, model.lines(), "seed {seed}, step {step}");
-                    let MetaReply::Checked(report) =
-                        peer.ask(MetaRequest::CheckNamespace { repair: false }).await
-                    else {
-                        panic!("no report")
-                    };
-                    assert_eq!(report.problems, Vec::<String>::new(), "seed {seed}, step {step}");
+                    assert_eq!(peer.problems().await, Vec::<String>::new(), "seed {seed}, step {step}");
                 }
                 if step == 150 {
                     peer.gone().await;
@@ -199,10 +194,7 @@ async fn check_after(
             progress.answered
         );
     }
-    let MetaReply::Checked(report) = peer.ask(MetaRequest::CheckNamespace { repair: false }).await else {
-        panic!("no report")
-    };
-    assert_eq!(report.problems, Vec::<String>::new(), "{note}");
+    assert_eq!(peer.problems().await, Vec::<String>::new(), "{note}");
     peer.gone().await;
     service.shutdown().await;
 }

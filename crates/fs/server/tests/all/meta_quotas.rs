@@ -88,13 +88,6 @@ impl<E: Env> Peer<E> {
         grown.map(drop)
     }
 
-    async fn problems(&self) -> Vec<String> {
-        match self.ask(MetaRequest::CheckNamespace { repair: false }).await {
-            MetaReply::Checked(report) => report.problems,
-            other => panic!("{other:?}"),
-        }
-    }
-
     async fn count(&mut self, tree: FileIdOfTree) {
         let mut open = vec![tree];
         while let Some(dir) = open.pop() {

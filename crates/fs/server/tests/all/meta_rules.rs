@@ -251,10 +251,7 @@ impl<E: Env> Peer<E> {
     /// Checks that namespace, rules and reservations are consistent. Reservations may exceed the layouts only by files
     /// that are being removed.
     async fn check(&self, note: &str) {
-        let MetaReply::Checked(report) = self.ask(MetaRequest::CheckNamespace { repair: false }).await else {
-            panic!("no report")
-        };
-        assert_eq!(report.problems, Vec::<String>::new(), "{note}");
+        assert_eq!(self.problems().await, Vec::<String>::new(), "{note}");
         for reservation in self.service.status().await.space_reservations {
             assert!(reservation.reserved <= reservation.capacity, "{note}: {reservation:?}");
         }
@@ -618,10 +615,7 @@ async fn reserved_by(root: &Peer<RealEnv>, path: &str) -> BTreeMap<u32, u64> {
 
 impl Peer<RealEnv> {
     async fn check_account(&self) {
-        let MetaReply::Checked(report) = self.ask(MetaRequest::CheckNamespace { repair: false }).await else {
-            panic!("no report")
-        };
-        assert_eq!(report.problems, Vec::<String>::new());
+        assert_eq!(self.problems().await, Vec::<String>::new());
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use weft_core::{ByteLen, FileId, Nanos};
 use weft_env::Env;
-use weft_env::sim::{Sim, SimEnv};
+use weft_env::sim::Sim;
 use weft_wire::Errno;
 use weft_wire::meta::*;
 
@@ -30,13 +30,6 @@ fn freed(removed: &Removed) -> BTreeSet<FileId> {
     removed.0.lock().datafiles.iter().map(|id| id.file).collect()
 }
 
-async fn problems(peer: &Peer<SimEnv>) -> Vec<String> {
-    match peer.ask(MetaRequest::CheckNamespace { repair: false }).await {
-        MetaReply::Checked(report) => report.problems,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn an_unnamed_file_ends_with_its_last_close_or_its_session() {
     with_simulated_service(11, async |env, service, removed| {
@@ -50,7 +43,7 @@ fn an_unnamed_file_ends_with_its_last_close_or_its_session() {
         let (_, lost) = b.open("d", UNNAMED).await.expect("created");
         assert_eq!(a.list("d").await, Ok(vec![]));
         assert_eq!(a.stat("d").await.expect("exists").mtime, before.mtime, "no name was created");
-        assert_eq!(problems(&a).await, Vec::<String>::new());
+        assert_eq!(a.problems().await, Vec::<String>::new());
         // Opened again by its inode, as through /proc.
         let by_inode = MetaRequest::Open {
             at: InodePath::at_inode(file.attr.file, file.attr.proof),
@@ -110,7 +103,7 @@ fn a_named_file_survives_its_close_and_a_crash_and_an_unnamed_one_does_not() {
         assert_eq!(a.repeat(a.seq, request).await, reply, "executed once");
         let linked = attr(reply).expect("linked");
         assert_eq!((linked.file, linked.nlink), (named.attr.file, 1));
-        assert_eq!(problems(&a).await, Vec::<String>::new());
+        assert_eq!(a.problems().await, Vec::<String>::new());
         a.close(handle, wrote(9)).await.expect("open");
         assert_eq!(a.stat("d/f").await.map(|attr| attr.file), Ok(named.attr.file));
         (named.attr.file, unnamed.attr.file)
@@ -126,7 +119,7 @@ fn a_named_file_survives_its_close_and_a_crash_and_an_unnamed_one_does_not() {
         let attr = a.stat("d/f").await.expect("it has a name");
         assert_eq!((attr.file, attr.nlink), (named, 1));
         assert_eq!(freed(&removed), BTreeSet::from([unnamed]));
-        assert_eq!(problems(&a).await, Vec::<String>::new());
+        assert_eq!(a.problems().await, Vec::<String>::new());
         a.unlink("d/f").await.expect("removed");
         env.sleep(Nanos::from_s(20)).await;
         assert_eq!(freed(&removed), BTreeSet::from([named, unnamed]));
@@ -235,6 +228,6 @@ fn a_repeated_open_whose_session_ended_creates_another_unnamed_file() {
         let lost = MetaRequest::Stat { at: InodePath::at_inode(first.attr.file, first.attr.proof) };
         assert_eq!(errno(a.ask(lost).await), Errno::ESTALE);
         a.close(HandleId(7), WriteSummary::default()).await.expect("open");
-        assert_eq!(problems(&a).await, Vec::<String>::new());
+        assert_eq!(a.problems().await, Vec::<String>::new());
     });
 }

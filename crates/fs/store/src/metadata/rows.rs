@@ -87,7 +87,7 @@ pub enum Node {
         layout: Layout,
         /// True if size, space and mtime of the inode are authoritative; otherwise the datafiles are.
         is_size_valid: bool,
-        /// True if a datafile may exist.
+        /// True if a datafile may exist; of an inline file, one of an unfinished copy.
         touched: bool,
         /// Incremented when a writer opens the file or it is truncated; wraps.
         epoch: u32,
@@ -258,6 +258,17 @@ impl Inode {
     /// Returns whether the bytes are in the table `inline`.
     pub fn is_inline(&self) -> bool {
         matches!(self.node, Node::Regular { is_inline: true, .. })
+    }
+
+    /// Returns the datafiles that an unfinished copy of an inline file may have, and their layout; `file` is the inode's own
+    /// id.
+    pub fn unfinished_copy(&self, file: FileId) -> Option<(FileId, &Layout)> {
+        match &self.node {
+            Node::Regular { is_inline: true, touched: true, layout, generations, .. } => {
+                Some((file.of_generation(generations.last), layout))
+            }
+            _ => None,
+        }
     }
 
     /// Returns the id under which the datafiles are stored; `file` is the inode's own id.

@@ -151,8 +151,8 @@ pub enum MetaReply {
     },
     /// Whether no I/O delegate of another job caches pages of the file. If not, the client repeats the request.
     Recalled(bool),
-    /// Reply to `Truncate` of a file that I/O delegates of another job cache: the client opens the file, with which they
-    /// stop, and repeats the request.
+    /// Reply to `Truncate` of a file that must be opened first: I/O delegates of another job cache it and stop when it is
+    /// opened, or it is inline and has to grow. The client then repeats the request with the handle.
     OpenFirst,
     /// Number of inodes, and space.
     StatFs {
@@ -308,6 +308,6 @@ pub struct Growing {
     /// All bytes of the file.
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
-    /// Whether the copy must survive a loss of power before `Grown`, because the bytes do.
+    /// Whether the copy must survive a loss of power before `Grown`, because the bytes may.
     pub must_sync: bool,
 }

@@ -68,7 +68,8 @@ pub enum MetaRequest {
         found: CollectedSize,
     },
     /// Prepares a change of length (M): checks permission and starts a new epoch. Reply: `Truncate`; the client then
-    /// sets the lengths of all datafiles.
+    /// sets the lengths of all datafiles. `Done` if the file is inline, and remains so; `OpenFirst`, or `EFBIG` with a handle, if
+    /// it is inline and has to grow.
     Truncate {
         /// File to cut or extend.
         at: InodePath,
@@ -647,13 +648,13 @@ pub enum MetaRequest {
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
-    /// Begins to give an inline file datafiles (M). Reply: `Growing`; `Relocated` if the file was empty and has them now;
+    /// Begins to give an inline file datafiles. Reply: `Growing`; `Relocated` if the file was empty and has them now;
     /// `EREMCHG` as for `ReadInline`.
     Grow {
         /// File, open for writing.
         handle: HandleId,
     },
-    /// Ends that, after the client has copied the bytes (M). Reply: `Relocated`; `ESTALE` if the file has changed or another
+    /// Ends that, after the client has copied the bytes. Reply: `Relocated`; `ESTALE` if the file has changed or another
     /// client began to grow it since; `EREMCHG` as for `ReadInline`.
     Grown {
         /// File, open for writing.

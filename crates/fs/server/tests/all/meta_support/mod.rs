@@ -215,6 +215,14 @@ impl<E: Env> Peer<E> {
         done(self.ask(MetaRequest::Close { handle, summary }).await)
     }
 
+    /// Problems that a check of the namespace finds.
+    pub async fn problems(&self) -> Vec<String> {
+        match self.ask(MetaRequest::CheckNamespace { repair: false }).await {
+            MetaReply::Checked(report) => report.problems,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Creates a file and closes it.
     pub async fn touch(&mut self, path: &str) -> Result<FileId, Errno> {
         let (handle, opened) = self.open(path, CREATE).await?;
