@@ -4,11 +4,12 @@ use crate::call::Effect;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::size::{LastKnown, LossPolicy};
-use weft_core::{ByteLen, Layout};
+use weft_core::{ByteLen, Layout, Nanos};
 use weft_env::Env;
 use weft_wire::Errno;
 use weft_wire::meta::{
-    Attr, InodePath, LayoutSpec, MetaReply, MetaRequest, Rule, RuleRemoval, RuledDirectory, SetAttr,
+    Attr, InodePath, LayoutSpec, MetaReply, MetaRequest, NAME_LEASE, Rule, RuleRemoval, RuledDirectory,
+    SetAttr,
 };
 
 /// Most repetitions of a `stat` whose file is replaced each time before its size is known.
@@ -30,10 +31,26 @@ impl<E: Env> Client<E> {
     /// `ENOENT`, `EACCES` and the like; `Unreachable` for the metadata server;
     /// [`Error::ExternalLink`](crate::Error::ExternalLink).
     pub async fn stat_last_known(&self, at: &InodePath) -> Result<LastKnown> {
+        self.find(at, MetaRequest::Stat { at: at.clone() }).await.map(|(known, _)| known)
+    }
+
+    /// Looks up a name as [`Client::stat_last_known`] does. Also returns the time until which the caller may use the name
+    /// and the attributes of a directory, unless an event says that they are outdated; `None` without a lease.
+    ///
+    /// The caller must handle the events of [`Client::wait_events`].
+    ///
+    /// # Errors
+    /// As for [`Client::stat_last_known`].
+    pub async fn look_up(&self, at: &InodePath) -> Result<(LastKnown, Option<Nanos>)> {
+        let leased_at = self.session.core.env.now();
+        let (known, leased) = self.find(at, MetaRequest::LookUp { at: at.clone() }).await?;
+        Ok((known, leased.then(|| leased_at.saturating_add(NAME_LEASE))))
+    }
+
+    async fn find(&self, at: &InodePath, request: MetaRequest) -> Result<(LastKnown, bool)> {
         let mut tries = 0;
         loop {
-            let found =
-                self.session.attr_reply(at, Effect::Repeatable, MetaRequest::Stat { at: at.clone() }).await;
+            let found = self.session.leased_attr_reply(at, Effect::Repeatable, request.clone()).await;
             // The file was removed before its datafiles reported their lengths. Another file may have the name now.
             let is_gone = found.as_ref().is_err_and(|error| error.errno() == Errno::ESTALE.0);
             if !is_gone || at.path.is_empty() || tries == STAT_REPETITIONS_MAX {

@@ -196,7 +196,7 @@ impl<E: Env> Core<E> {
         let connection = self.metadata_connection(pooled, attempts.deadline).await?;
         // Changes write to the log, and some requests wait long. The server chooses the processor for those.
         let is_query = call.seq == 0 && !matches!(call.request, MetaRequest::SyncNames | MetaRequest::Flush);
-        let answered_from_memory = connection.local && is_query && call.request.wait_max() == Nanos::ZERO;
+        let answered_from_memory = connection.local && is_query && call.request.is_answered_at_once();
         connection.link.set_waits_on(if answered_from_memory { self.processor() } else { None });
         self.counters.meta_messages.one();
         let sent_at = self.env.now();

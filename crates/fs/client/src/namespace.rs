@@ -5,8 +5,18 @@ use crate::client::Client;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::file::OpenFile;
+use weft_core::Nanos;
 use weft_env::{Address, Env};
-use weft_wire::meta::{Attr, Entry, FileType, InodePath, LIST_LIMIT_MAX, MetaReply, MetaRequest};
+use weft_wire::meta::{Attr, Entry, FileType, InodePath, LIST_LIMIT_MAX, MetaReply, MetaRequest, NAME_LEASE};
+
+/// Entry of a directory with attributes that the caller may use for some time.
+#[derive(Clone, Debug)]
+pub struct LeasedEntry {
+    /// Name and attributes.
+    pub entry: Entry,
+    /// Time until which both may be used, unless an event says that the name is outdated. `None` without a lease.
+    pub until: Option<Nanos>,
+}
 
 impl<E: Env> Client<E> {
     /// Creates a directory. `mode` has the umask applied already.
@@ -111,19 +121,50 @@ impl<E: Env> Client<E> {
         limit: u32,
         with_attr: bool,
     ) -> Result<(Vec<Entry>, bool)> {
+        let (entries, more) = self.list_page(at, after, limit, (with_attr, false)).await?;
+        Ok((entries.into_iter().map(|leased| leased.entry).collect(), more))
+    }
+
+    /// Returns a page of a directory with attributes as [`Self::list`] does, and leases its names.
+    ///
+    /// The caller must handle the events of [`Client::wait_events`].
+    ///
+    /// # Errors
+    /// Errors of opendir(3).
+    pub async fn list_leased(
+        &self,
+        at: &InodePath,
+        after: &[u8],
+        limit: u32,
+    ) -> Result<(Vec<LeasedEntry>, bool)> {
+        self.list_page(at, after, limit, (true, true)).await
+    }
+
+    async fn list_page(
+        &self,
+        at: &InodePath,
+        after: &[u8],
+        limit: u32,
+        (with_attr, lease): (bool, bool),
+    ) -> Result<(Vec<LeasedEntry>, bool)> {
+        let leased_at = self.session.core.env.now();
         let limit = limit.clamp(1, LIST_LIMIT_MAX);
-        let request = MetaRequest::List { at: at.clone(), after: after.to_vec(), limit, with_attr };
-        let MetaReply::Entries { mut entries, more } =
+        let request = MetaRequest::List { at: at.clone(), after: after.to_vec(), limit, with_attr, lease };
+        let MetaReply::Entries { entries, more, leased } =
             self.session.call_at(at, Effect::Repeatable, request).await?
         else {
             return Err(Error::unexpected_reply());
         };
-        for entry in &mut entries {
+        let leased_until = leased.then(|| leased_at.saturating_add(NAME_LEASE));
+        let mut listed = Vec::with_capacity(entries.len());
+        for mut entry in entries {
+            let until = leased_until.filter(|_| entry.attr.as_ref().is_some_and(Attr::can_be_leased));
             if let Some(attr) = entry.attr.take_if(|attr| attr.invalid_size.is_some()) {
                 entry.attr = self.session.resolve(attr).await.ok().map(|known| known.attr);
             }
+            listed.push(LeasedEntry { entry, until });
         }
-        Ok((entries, more))
+        Ok((listed, more))
     }
 }
 

@@ -59,12 +59,24 @@ impl<E: Env> Session<E> {
         effect: Effect,
         request: MetaRequest,
     ) -> Result<LastKnown> {
-        let MetaReply::Attr(attr) = self.call_at(at, effect, request).await? else {
-            return Err(Error::unexpected_reply());
+        self.leased_attr_reply(at, effect, request).await.map(|(known, _)| known)
+    }
+
+    /// Returns the attributes of a reply, and whether the name is leased.
+    pub(crate) async fn leased_attr_reply(
+        &self,
+        at: &InodePath,
+        effect: Effect,
+        request: MetaRequest,
+    ) -> Result<(LastKnown, bool)> {
+        let (attr, leased) = match self.call_at(at, effect, request).await? {
+            MetaReply::Attr(attr) => (attr, false),
+            MetaReply::LookedUp { attr, leased } => (attr, leased),
+            _ => return Err(Error::unexpected_reply()),
         };
         let mut known = self.resolve(attr).await.map_err(|error| error.about(&at.path))?;
         known.error = known.error.map(|error| error.about(&at.path));
-        Ok(known)
+        Ok((known, leased))
     }
 
     /// Returns the attributes after a change. The change is done even if a data server cannot be asked for the size.

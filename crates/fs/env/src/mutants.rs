@@ -75,6 +75,8 @@ pub enum Mutant {
     ForgottenHead,
     /// An inline file that is older than the last restart grows to datafiles that an earlier growth, lost with the power, filled.
     ReusedCopy,
+    /// A mount learns of no change of the names that it has leased.
+    KeptName,
     /// A partial write of a block leaves the block's checksum unchanged.
     StaleChecksum,
     /// A datafile that is missing or shorter than recorded reads as a hole.
@@ -119,7 +121,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 54] = [
+    pub const ALL: [Self; 55] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -154,6 +156,7 @@ impl Mutant {
         Self::BytesInTwoPlaces,
         Self::ForgottenHead,
         Self::ReusedCopy,
+        Self::KeptName,
         Self::StaleChecksum,
         Self::LossAsHole,
         Self::UncheckedIdentity,

@@ -239,7 +239,7 @@ fn encoded_requests_match_the_golden_bytes() {
         MetaRequest::Rename { from: at("a"), to: at("b"), no_replace: true, exchange: false },
         MetaRequest::Readlink { at: InodePath { follow: false, ..at("link") } },
         MetaRequest::SetAttr { at: at("a"), set },
-        MetaRequest::List { at: at(""), after: b"m".to_vec(), limit: 4096, with_attr: true },
+        MetaRequest::List { at: at(""), after: b"m".to_vec(), limit: 4096, with_attr: true, lease: true },
         MetaRequest::Access { at: at("a"), mask: 6 },
         MetaRequest::GetXattr { at: at("a"), name: "user.k".into() },
         MetaRequest::SetXattr {
@@ -349,6 +349,7 @@ fn encoded_requests_match_the_golden_bytes() {
         MetaRequest::ListQuotas { after: Some(QuotaId::Tree(FileId(300))) },
         MetaRequest::CountTree(TreeStep { tree: FileId(300), dir: FileId(301), after: b"n".to_vec() }),
         MetaRequest::EndTreeCount { tree: FileId(300) },
+        MetaRequest::LookUp { at: at("d") },
     ];
     support::check("meta_request.txt", &requests);
 }
@@ -441,7 +442,11 @@ fn encoded_replies_match_the_golden_bytes() {
         MetaReply::Capability(cap()),
         MetaReply::Done,
         MetaReply::Target(b"../x".to_vec()),
-        MetaReply::Entries { entries: vec![entry("a", None), entry("b", Some(attr(true)))], more: true },
+        MetaReply::Entries {
+            entries: vec![entry("a", None), entry("b", Some(attr(true)))],
+            more: true,
+            leased: true,
+        },
         MetaReply::Value(vec![0, 255]),
         MetaReply::Names(vec!["user.a".into(), "user.b".into()]),
         MetaReply::Layout { layout: Some(layout()), default: Some(spec()) },
@@ -460,7 +465,11 @@ fn encoded_replies_match_the_golden_bytes() {
         MetaReply::TreeCounted { directories: vec![FileId(300)], after: Some(b"n".to_vec()), entries: 5 },
         MetaReply::TreeCounted { directories: vec![], after: None, entries: 0 },
         MetaReply::Capability(limited()),
-        MetaReply::Events(vec![Event { number: 1, file: FileId(77), start: 0, end: 4096 }]),
+        MetaReply::Events(vec![
+            Event { number: 1, file: FileId(77), outdated: Outdated::Pages { start: 0, end: 4096 } },
+            Event { number: 300, file: FileId(77), outdated: Outdated::Name },
+            Event { number: 301, file: FileId(78), outdated: Outdated::Attributes },
+        ]),
         MetaReply::Inodes(vec![scanned]),
         MetaReply::Checked(NamespaceReport {
             inodes: 1,
@@ -510,6 +519,7 @@ fn encoded_replies_match_the_golden_bytes() {
         MetaReply::Replicas { replicas: vec![replica], more: Some(FileId(300)) },
         MetaReply::InlineBytes { size: ByteLen(300), bytes: b"ab".to_vec() },
         MetaReply::InlineWritten { offset: FileOffset(300) },
+        MetaReply::LookedUp { attr: attr(false), leased: true },
         MetaReply::Growing(Box::new(Growing {
             cap: cap(),
             layout: layout(),

@@ -3,7 +3,7 @@
 use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime};
 use weft_core::Timestamp;
-use weft_wire::meta::{Attr, FileType, OpenFlags, SetTime};
+use weft_wire::meta::{Attr, Entry, FileType, OpenFlags, SetTime};
 
 /// Preferred transfer size that `stat` reports, in bytes.
 const BLOCK_SIZE: u32 = 1 << 20;
@@ -68,6 +68,29 @@ pub fn attr(attr: &Attr) -> FileAttr {
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev as u32,
+        blksize: BLOCK_SIZE,
+        flags: 0,
+    }
+}
+
+/// Attributes of an entry whose attributes are unknown. The kernel gets another inode number, so that it keeps what it
+/// knows of the file itself.
+pub fn unknown_attr(entry: &Entry) -> FileAttr {
+    const OTHER: u64 = 1 << 63;
+    FileAttr {
+        ino: INodeNo(OTHER | entry.file.0),
+        size: 0,
+        blocks: 0,
+        atime: SystemTime::UNIX_EPOCH,
+        mtime: SystemTime::UNIX_EPOCH,
+        ctime: SystemTime::UNIX_EPOCH,
+        crtime: SystemTime::UNIX_EPOCH,
+        kind: kind(entry.kind),
+        perm: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
         blksize: BLOCK_SIZE,
         flags: 0,
     }

@@ -5,18 +5,28 @@
 //! Listing continues exactly even if names were removed meanwhile, and seeking backward is possible.
 
 use crate::answer::Answer;
-use crate::convert::kind;
+use crate::convert::{attr, kind, unknown_attr};
 use crate::filesystem::WeftFilesystem;
-use fuser::{Errno, FileHandle, FileType, INodeNo, ReplyDirectory, Request};
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request,
+};
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use weft_client::{Client, Error};
+use std::time::Duration;
+use weft_client::{Client, Error, LeasedEntry};
+use weft_core::FileId;
+use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{Entry, InodePath};
+use weft_wire::meta::{Entry, FileType as Kind, InodePath};
 
 /// Entries per request.
 const PAGE: u32 = 1024;
+
+/// Minimum and maximum number of entries with attributes per request. The kernel's buffer has space for some number in
+/// between, depending on its version and on the names.
+const PLUS_MIN: u32 = 32;
+const PLUS_MAX: u32 = 1024;
 
 /// Open directory.
 pub struct Listing {
@@ -29,12 +39,23 @@ pub struct Listing {
     /// Index in `marks` of the current page.
     current_page: Option<usize>,
     more: bool,
+    /// Number of entries in the latest reply with attributes.
+    with_attributes: u32,
 }
 
 impl Listing {
     /// Creates a listing of the directory `at`.
     pub fn new(at: InodePath, opener: Client<RealEnv>) -> Self {
-        Self { at, opener, marks: vec![(0, Vec::new())], page: Vec::new(), current_page: None, more: true }
+        let marks = vec![(0, Vec::new())];
+        Self {
+            at,
+            opener,
+            marks,
+            page: Vec::new(),
+            current_page: None,
+            more: true,
+            with_attributes: PLUS_MAX,
+        }
     }
 
     /// Returns the entry with number `index`, from 0, if it exists.
@@ -74,6 +95,43 @@ impl Listing {
             self.marks.truncate(mark + 1);
             self.marks.push(next);
         }
+    }
+
+    /// Returns at most `limit` entries from number `index` on with their attributes, and leases them. They are not kept:
+    /// the kernel compares the time of its request with its own changes.
+    ///
+    /// # Errors
+    /// Errors of the metadata service.
+    pub fn leased(
+        &mut self,
+        client: &Client<RealEnv>,
+        index: u64,
+        limit: u32,
+    ) -> Result<Vec<LeasedEntry>, Error> {
+        let (first, after) = &self.marks[self.marks.partition_point(|(first, _)| *first <= index) - 1];
+        let after = if *first == index {
+            after.clone()
+        } else {
+            match self.entry(client, index - 1)? {
+                Some(before) => before.name.clone(),
+                None => return Ok(Vec::new()),
+            }
+        };
+        let listed = match block_on(client.list_leased(&self.at, &after, limit)) {
+            Err(error) if error.errno() == libc::EACCES => {
+                block_on(self.opener.list_leased(&self.at, &after, limit))
+            }
+            listed => listed,
+        };
+        Ok(listed?.0)
+    }
+
+    /// Remembers that `last` is the entry before number `index`, so that listing can continue there.
+    fn mark(&mut self, index: u64, last: &[u8]) {
+        let before = self.marks.partition_point(|(first, _)| *first < index);
+        self.marks.truncate(before);
+        self.marks.push((index, last.to_vec()));
+        self.current_page = None;
     }
 
     /// Discards fetched entries, so that the next listing from the start sees new names.
@@ -122,6 +180,57 @@ impl WeftFilesystem {
             if full {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Adds entries with attributes, as [`Self::add_entries`] does.
+    pub fn add_entries_with_attributes(
+        &self,
+        ino: INodeNo,
+        fh: FileHandle,
+        first: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> Answer<()> {
+        let listing = self.directories.get(fh.0).ok_or(Errno::EBADF)?;
+        let mut listing = listing.lock();
+        if first == 0 {
+            listing.rewind();
+        }
+        for (number, name) in [(0, "."), (1, "..")] {
+            // The kernel uses only name, type and number of these two.
+            let entry = Entry { name: Vec::new(), file: FileId(ino.0), kind: Kind::Directory, attr: None };
+            let shown = FileAttr { ino, ..unknown_attr(&entry) };
+            if number >= first && reply.add(ino, number + 1, name, &Duration::ZERO, &shown, Generation(0)) {
+                return Ok(());
+            }
+        }
+        let mut number = first.max(2);
+        let limit = listing.with_attributes.saturating_mul(2).clamp(PLUS_MIN, PLUS_MAX);
+        let entries = listing.leased(&self.client, number - 2, limit)?;
+        let (now, mut last) = (self.client.env().now(), None);
+        for LeasedEntry { entry, until } in &entries {
+            let (shown, ttl) = match (&entry.attr, until) {
+                (Some(found), Some(until)) => {
+                    let used = self.pages.names.listed((entry.file, *until), ino, &entry.name, now);
+                    (attr(found), used.max(self.ttl()))
+                }
+                (Some(found), None) => (attr(found), self.ttl()),
+                (None, _) => (unknown_attr(entry), Duration::ZERO),
+            };
+            let name = OsStr::from_bytes(&entry.name);
+            if reply.add(shown.ino, number + 1, name, &ttl, &shown, Generation(0)) {
+                break;
+            }
+            if let Some(found) = &entry.attr {
+                self.inode_proofs.learn(found);
+            }
+            number += 1;
+            last = Some(&entry.name);
+        }
+        if let Some(last) = last {
+            listing.with_attributes = (number - first) as u32;
+            listing.mark(number - 2, last);
         }
         Ok(())
     }

@@ -19,8 +19,8 @@ use crate::splice::Splicer;
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use parking_lot::Mutex;
 use std::ffi::OsStr;
@@ -32,6 +32,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, SystemTime};
 use weft_client::{Client, Error};
 use weft_core::{Extent, FileOffset};
+use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::meta::Attr;
 
@@ -81,16 +82,28 @@ impl WeftFilesystem {
         self.client.on_behalf(identity(request))
     }
 
-    fn ttl(&self) -> Duration {
+    pub fn ttl(&self) -> Duration {
         self.options.attribute_ttl
     }
 
     /// Replies with a name and its inode, which the kernel may use from then on.
     fn entry(&self, result: Result<Attr, Error>, reply: ReplyEntry) {
+        self.entry_for(result, self.ttl(), reply);
+    }
+
+    /// Replies as [`Self::entry`] does; the kernel may use name and attributes for `ttl`.
+    fn entry_for(&self, result: Result<Attr, Error>, ttl: Duration, reply: ReplyEntry) {
         if let Ok(found) = &result {
             self.inode_proofs.learn(found);
         }
-        answer::entry(result.map_err(Refusal::from), self.ttl(), reply);
+        answer::entry(result.map_err(Refusal::from), ttl, reply);
+    }
+
+    /// Remembers for messages the name of an inode that the kernel reached without asking.
+    fn learn_leased_name(&self, ino: INodeNo) {
+        if let Some((parent, name)) = self.pages.names.place(ino.0) {
+            self.names.learn(ino.0, parent, &name);
+        }
     }
 
     fn attr(&self, result: Answer<Attr>, reply: ReplyAttr) {
@@ -129,15 +142,25 @@ impl Filesystem for WeftFilesystem {
         ] {
             let _ = config.add_capabilities(wanted);
         }
+        // Listings bring attributes if the program seems to want them, and if the kernel can let names expire.
+        let listing = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
+        let _ = config.add_capabilities(listing | InitFlags::FUSE_HAS_EXPIRE_ONLY);
         Ok(())
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = block_on(self.client(request).stat_last_known(&self.inode_proofs.child(parent, name)));
-        if let Ok(known) = &found {
+        self.learn_leased_name(parent);
+        let found = block_on(self.client(request).look_up(&self.inode_proofs.child(parent, name)));
+        let mut ttl = self.ttl();
+        if let Ok((known, until)) = &found {
             self.names.learn(known.attr.file.0, parent.0, name.as_bytes());
+            if let Some(until) = until {
+                let lease = (known.attr.file, *until);
+                let now = self.client.env().now();
+                ttl = ttl.max(self.pages.names.looked_up(lease, parent, name.as_bytes(), now));
+            }
         }
-        self.entry(found.map(|known| known.attr), reply);
+        self.entry_for(found.map(|(known, _)| known.attr), ttl, reply);
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
@@ -258,7 +281,12 @@ impl Filesystem for WeftFilesystem {
         let exchange = flags.contains(RenameFlags::RENAME_EXCHANGE);
         let client = self.client(request);
         let (from, to) = (self.inode_proofs.child(parent, name), self.inode_proofs.child(newparent, newname));
-        finished(block_on(client.rename(&from, &to, no_replace, exchange)), reply);
+        let renamed = block_on(client.rename(&from, &to, no_replace, exchange));
+        if renamed.is_ok() {
+            let (from, to) = ((parent, name.as_bytes()), (newparent, newname.as_bytes()));
+            self.pages.names.renamed(from, to, exchange);
+        }
+        finished(renamed, reply);
     }
 
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
@@ -272,6 +300,7 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.learn_leased_name(ino);
         // The kernel has already created the file, and cut it with a separate setattr.
         let flags = flags.0 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
         let opened = self.open_at(request, &self.inode_proofs.inode(ino), flags, 0).and_then(|file| {
@@ -405,6 +434,20 @@ impl Filesystem for WeftFilesystem {
         mut reply: ReplyDirectory,
     ) {
         match self.add_entries(ino, fh, offset, &mut reply) {
+            Ok(()) => reply.ok(),
+            Err(Refusal(errno)) => reply.error(errno),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        match self.add_entries_with_attributes(ino, fh, offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(Refusal(errno)) => reply.error(errno),
         }

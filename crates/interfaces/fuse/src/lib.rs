@@ -6,9 +6,10 @@
 //! * open handles and positions in directories,
 //! * proofs for the inodes that the kernel knows,
 //! * the caller's identity, and locks of processes behind the mount,
-//! * the rule by which the kernel may keep pages (see `pages`).
+//! * the rules by which the kernel may keep pages (see `pages`), and names of listings (see `leased_names`).
 //!
-//! By default, attributes and names are never cached, so that every node sees changes by other nodes at once.
+//! The kernel uses attributes and names of a listing for a moment, unless they change (see `leased_names`). By default, it
+//! caches no others, so that every node sees changes by other nodes at once.
 
 mod answer;
 mod attributes;
@@ -22,6 +23,7 @@ mod filesystem;
 mod handles;
 mod inode_proofs;
 mod kernel_size;
+mod leased_names;
 mod locks;
 mod names;
 mod open;
@@ -126,6 +128,7 @@ pub fn mount(client: Client<RealEnv>, dir: &Path, options: &MountOptions) -> io:
     let pages = Arc::clone(&filesystem.pages);
     let session = Session::new(filesystem, dir, &config)?;
     splicer.begin(session.as_fd())?;
+    pages.names.begin(session.as_fd())?;
     let session = session.spawn()?;
     pages.serve(session.notifier())?;
     Ok(Mount { session })

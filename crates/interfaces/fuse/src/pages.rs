@@ -20,6 +20,7 @@
 
 use crate::answer::Answer;
 use crate::dropper::Dropper;
+use crate::leased_names::LeasedNames;
 use crate::open::OpenHandle;
 use fuser::Notifier;
 use parking_lot::Mutex;
@@ -31,6 +32,7 @@ use std::time::Duration;
 use weft_client::{Client, OpenFile};
 use weft_core::{ByteLen, FileId};
 use weft_env::real::{RealEnv, block_on};
+use weft_wire::meta::Outdated;
 
 /// Maximum number of files remembered after their last close; beyond it, the oldest are forgotten.
 const REMEMBERED_MAX: usize = 65_536;
@@ -43,6 +45,8 @@ pub struct Pages {
     client: Client<RealEnv>,
     kept: Mutex<Kept>,
     dropper: Arc<Dropper>,
+    /// Names and attributes that the kernel may use, whose changes are reported like those of pages.
+    pub names: LeasedNames,
     /// Whether the metadata service is currently unable to report writes.
     disconnected: AtomicBool,
 }
@@ -70,6 +74,7 @@ impl Pages {
             client,
             kept: Mutex::default(),
             dropper: Dropper::new(),
+            names: LeasedNames::default(),
             disconnected: AtomicBool::new(true),
         })
     }
@@ -186,10 +191,18 @@ impl Pages {
                 while let Ok(events) = block_on(client.wait_events(done)) {
                     let Some(pages) = weak.upgrade() else { return };
                     for event in &events {
-                        pages.forget(event.file);
-                        let to_end = event.end > i64::MAX as u64;
-                        let len = if to_end { 0 } else { event.end - event.start };
-                        pages.dropper.drop_now(&notifier, event.file, event.start, len);
+                        match event.outdated {
+                            Outdated::Pages { start, end } => {
+                                pages.forget(event.file);
+                                let len = if end > i64::MAX as u64 { 0 } else { end - start };
+                                pages.dropper.drop_now(&notifier, event.file, start, len);
+                            }
+                            Outdated::Attributes => pages.names.drop_now(&notifier, event.file),
+                            Outdated::Name => {
+                                pages.names.wait_for_kernel(event.file, client.env());
+                                pages.names.drop_now(&notifier, event.file);
+                            }
+                        }
                         done = done.max(event.number);
                     }
                 }

@@ -193,7 +193,11 @@ pub fn meta_reply_seeds() -> Vec<Vec<u8>> {
         kind: FileType::Regular,
         attr: None,
     };
-    seeds.push(encoded(&MetaReply::Entries { entries: (0..4096).map(entry).collect(), more: true }));
+    seeds.push(encoded(&MetaReply::Entries {
+        entries: (0..4096).map(entry).collect(),
+        more: true,
+        leased: false,
+    }));
     // As many elements as fit: the most memory per byte of body.
     seeds.push(encoded(&MetaReply::Names(vec![String::new(); 600_000])));
     seeds

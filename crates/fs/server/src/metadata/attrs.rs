@@ -6,7 +6,7 @@ use super::permit::{MODE_MASK, READ, SET_GID, WRITE, allows, owns, require, with
 use super::quotas;
 use super::tables::put_inode;
 use super::walk::walk;
-use weft_core::{ByteLen, FileId, Timestamp};
+use weft_core::{ByteLen, FileId, Nanos, Timestamp};
 use weft_store::metadata::{Inode, Node, Snapshot, Transaction};
 use weft_wire::Errno;
 use weft_wire::meta::{InodePath, MetaReply, SetAttr, SetTime};
@@ -15,6 +15,27 @@ impl Op<'_> {
     pub(super) fn stat(&self, s: &dyn Snapshot, at: &InodePath) -> Outcome<MetaReply> {
         let (file, inode) = walk(s, self, at)?.existing()?;
         Ok(MetaReply::Attr(self.attr(file, &inode)))
+    }
+
+    /// Looks up a name for a mount. `lease_at` is the time before this step if the name of a directory is to be leased.
+    pub(super) fn look_up(
+        &self,
+        s: &dyn Snapshot,
+        at: &InodePath,
+        lease_at: Option<Nanos>,
+    ) -> Outcome<MetaReply> {
+        let (file, inode) = walk(s, self, at)?.existing()?;
+        let attr = self.attr(file, &inode);
+        let is_name = !at.path.contains(&b'/') && !matches!(&*at.path, b"" | b"." | b"..");
+        // The kernel may take in the reply after it has dropped the name, so that a change of a name that was just
+        // looked up takes longer. Directories are seldom renamed.
+        let leased = is_name
+            && inode.is_dir()
+            && lease_at.is_some_and(|now| {
+                let found = std::iter::once(&attr);
+                self.core.name_leases.lock().grant(self.session, at.base, found, now)
+            });
+        Ok(MetaReply::LookedUp { attr, leased })
     }
 
     pub(super) fn readlink(&self, s: &dyn Snapshot, at: &InodePath) -> Outcome<MetaReply> {

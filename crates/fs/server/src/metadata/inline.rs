@@ -529,7 +529,7 @@ impl<E: Env> Service<E> {
         len: ByteLen,
     ) -> Outcome<MetaReply> {
         let (file, reply) = self.read(call, |s, op| op.read_inline(s, handle, offset, len))?;
-        self.wait_for_seen(call, file).await?;
+        self.wait_for_seen(call, [file]).await?;
         Ok(reply)
     }
 

@@ -6,7 +6,7 @@ use super::permit::{EXECUTE, allows};
 use super::tables::inode;
 use super::walk::walk;
 use std::ops::Bound;
-use weft_core::FileId;
+use weft_core::{FileId, Nanos};
 use weft_store::metadata::{DentryRow, Scan, Snapshot, Table, dentry_key, file_key};
 use weft_wire::Errno;
 use weft_wire::meta::{Attr, Entry, InodePath, LIST_LIMIT_MAX, MetaReply};
@@ -19,15 +19,19 @@ const ATTR_BYTES: usize = 160;
 /// Maximum size of a column in a layout.
 const COLUMN_BYTES: usize = 15;
 
+/// Page that a client asks for.
+pub(super) struct Page<'a> {
+    /// Last name of the page before.
+    pub after: &'a [u8],
+    pub limit: u32,
+    pub with_attr: bool,
+    /// Time before the step, if the names are to be leased.
+    pub lease_at: Option<Nanos>,
+}
+
 impl Op<'_> {
-    pub(super) fn list(
-        &self,
-        s: &dyn Snapshot,
-        at: &InodePath,
-        after: &[u8],
-        limit: u32,
-        with_attr: bool,
-    ) -> Outcome<MetaReply> {
+    pub(super) fn list(&self, s: &dyn Snapshot, at: &InodePath, page: &Page<'_>) -> Outcome<MetaReply> {
+        let Page { after, limit, with_attr, lease_at } = *page;
         let (dir, dir_inode) = walk(s, self, at)?.existing()?;
         if !dir_inode.is_dir() {
             return Err(Errno::ENOTDIR.into());
@@ -53,7 +57,13 @@ impl Op<'_> {
             }
             entries.push(Entry { name, file: row.file, kind: file_type(row.kind), attr });
         }
-        Ok(MetaReply::Entries { entries, more })
+        // A search permission that the caller lacks, the kernel of its mount checks.
+        let leased = with_attr
+            && lease_at.is_some_and(|now| {
+                let found: Vec<&Attr> = entries.iter().filter_map(|entry| entry.attr.as_ref()).collect();
+                self.core.name_leases.lock().grant(self.session, dir, found.into_iter(), now)
+            });
+        Ok(MetaReply::Entries { entries, more, leased })
     }
 }
 

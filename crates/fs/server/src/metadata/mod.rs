@@ -18,7 +18,7 @@
 //! | `moves` | files that are being moved to other layouts |
 //! | `replicas`, `replica_space` | replicas of files, and their removal when targets fill up |
 //! | `server_health`, `closed_targets`, `targets`, `lineage` | state of servers and targets; file ids in use |
-//! | `pages` | pages in the caches of mounts and delegates |
+//! | `pages`, `name_leases` | pages in the caches of mounts and delegates; names and attributes in those of mounts |
 //! | `paths` | paths of inodes, for `weft top` |
 //! | `tasks`, `reaper` | removal of the datafiles of removed files |
 //! | `quotas` | limits of users and trees, and what their files are charged |
@@ -39,6 +39,7 @@ mod lineage;
 mod list;
 mod locking;
 mod moves;
+mod name_leases;
 mod namespace;
 mod op;
 mod open;
@@ -313,6 +314,10 @@ pub struct Service<E: Env> {
     grace_is_over: AtomicBool,
     /// Time after which mounts have dropped the pages they kept before the start.
     pages_known_from: Nanos,
+    /// Time after which leases of names from before the start have ended.
+    names_known_from: Nanos,
+    /// Whether the database records that this start leases names.
+    has_recorded_leases: AtomicBool,
     /// Latest point of a change of names that was answered before its sync.
     early_names: AtomicU64,
     /// As in [`Options`].

@@ -8,6 +8,7 @@ use super::fences::Fences;
 use super::inline::{Growths, UnsyncedBytes};
 use super::layouts::Layouts;
 use super::moves::Moves;
+use super::name_leases::NameLeases;
 use super::open::Urgency;
 use super::opens::Opens;
 use super::permit::{WRITE, allows, owns};
@@ -82,6 +83,8 @@ pub(super) struct Core {
     pub growths: Mutex<Growths>,
     /// Changes of inline files that are not durable. Locked after the database if both are locked.
     pub unsynced_bytes: Mutex<UnsyncedBytes>,
+    /// Names and attributes that mounts use. Locked after the database if both are locked, and before the sessions.
+    pub name_leases: Mutex<NameLeases>,
     /// Latest end of a capability that no fence postponed, in seconds since 1970.
     pub granted_latest_s: AtomicU64,
     /// Number of rows in `reap`.
@@ -132,6 +135,8 @@ pub(super) struct Op<'a> {
     pub now: Timestamp,
     /// Inline file whose bytes this request changes; see [`Core::unsynced_bytes`].
     pub changed_bytes: Cell<Option<FileId>>,
+    /// Whether an earlier request made this change already.
+    pub is_repeated: Cell<bool>,
 }
 
 pub(super) fn file_type(kind: NodeKind) -> FileType {

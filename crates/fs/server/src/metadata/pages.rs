@@ -17,8 +17,11 @@ use weft_core::{FileId, Nanos};
 use weft_env::{Env, Notify};
 use weft_wire::BoundSession;
 use weft_wire::Errno;
-use weft_wire::meta::{EVENT_WAIT, HandleId, LOCK_WAIT, MetaReply, PAGES_WAIT};
+use weft_wire::meta::{EVENT_WAIT, HandleId, LOCK_WAIT, MetaReply, Outdated, PAGES_WAIT};
 use weft_wire::status::DelegateCounts;
+
+/// All pages of a file.
+const ALL_PAGES: Outdated = Outdated::Pages { start: 0, end: u64::MAX };
 
 /// Recalls of files from I/O delegates since the start.
 #[derive(Default)]
@@ -67,7 +70,9 @@ impl<E: Env> Service<E> {
             let mut sessions = self.sessions.lock();
             let mut others = held;
             others.retain(|other| caching.contains(other) || sessions.is_mount(*other));
-            let queue = |session| Some((session, sessions.queue_event(session, file, start, end)?));
+            let queue = |session| {
+                Some((session, sessions.queue_event(session, file, Outdated::Pages { start, end })?))
+            };
             others.into_iter().filter_map(queue).collect()
         };
         if !events.is_empty() {
@@ -126,7 +131,7 @@ impl<E: Env> Service<E> {
         let delegates = self.core.opens.lock().delegates_of_others(open.file, open.job);
         let events: Vec<_> = {
             let mut sessions = self.sessions.lock();
-            let queue = |session| Some((session, sessions.queue_event(session, open.file, 0, u64::MAX)?));
+            let queue = |session| Some((session, sessions.queue_event(session, open.file, ALL_PAGES)?));
             delegates.into_iter().filter_map(queue).collect()
         };
         self.event_changed.notify_all();

@@ -2,6 +2,7 @@
 
 use super::fault::{Fault, Outcome};
 use super::lineage;
+use super::list::Page;
 use super::locking::{LockRequest, byte_range};
 use super::moves::MoveStart;
 use super::op::Op;
@@ -69,14 +70,29 @@ impl<E: Env> Service<E> {
             R::Stat { at } => {
                 let reply = self.read(call, |s, op| op.stat(s, &at))?;
                 if let MetaReply::Attr(attr) = &reply {
-                    self.wait_for_seen(call, attr.file).await?;
+                    self.wait_for_seen(call, [attr.file]).await?;
                 }
                 Ok(reply)
             }
             R::Readlink { at } => self.read(call, |s, op| op.readlink(s, &at)),
             R::Access { at, mask } => self.read(call, |s, op| op.access(s, &at, mask)),
-            R::List { at, after, limit, with_attr } => {
-                self.read(call, |s, op| op.list(s, &at, &after, limit, with_attr))
+            R::LookUp { at } => {
+                let lease_at = self.may_lease_names(call).await.then(|| self.env.now());
+                let reply = self.read(call, |s, op| op.look_up(s, &at, lease_at))?;
+                if let MetaReply::LookedUp { attr, .. } = &reply {
+                    self.wait_for_seen(call, [attr.file]).await?;
+                }
+                Ok(reply)
+            }
+            R::List { at, after, limit, with_attr, lease } => {
+                let may_lease = lease && self.may_lease_names(call).await;
+                let lease_at = may_lease.then(|| self.env.now());
+                let page = Page { after: &after, limit, with_attr, lease_at };
+                let reply = self.read(call, |s, op| op.list(s, &at, &page))?;
+                if let (true, MetaReply::Entries { entries, .. }) = (with_attr, &reply) {
+                    self.wait_for_seen(call, entries.iter().map(|entry| entry.file)).await?;
+                }
+                Ok(reply)
             }
             R::GetXattr { at, name } => self.read(call, |s, op| op.get_xattr(s, &at, &name)),
             R::ListXattr { at } => self.read(call, |s, op| op.list_xattr(s, &at)),
@@ -506,7 +522,7 @@ impl<E: Env> Service<E> {
         self.wait_for_durable_mark(call, &reply).await?;
         if let MetaReply::Opened(opened) = &reply {
             let file = opened.attr.file;
-            self.wait_for_seen(call, file).await?;
+            self.wait_for_seen(call, [file]).await?;
             if open.flags.truncate && !opened.created && opened.inline_max.is_some() {
                 // As after a truncation.
                 self.closed_by_writer(call.ctx.session, file).await;

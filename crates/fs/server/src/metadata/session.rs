@@ -97,8 +97,9 @@ impl<E: Env> Service<E> {
         }
         let wall = self.env.wall();
         let (caller, session, trusted, job) = (&ctx.identity, ctx.session, ctx.is_trusted(), ctx.job);
-        let changed_bytes = Cell::new(None);
-        let op = Op { core: &self.core, caller, session, job, trusted, now: wall, changed_bytes };
+        let (changed_bytes, is_repeated) = (Cell::new(None), Cell::new(false));
+        let op =
+            Op { core: &self.core, caller, session, job, trusted, now: wall, changed_bytes, is_repeated };
         let (handles, changed) = {
             let opens = self.core.opens.lock();
             let handles = opens.handles(ctx.session);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use weft_core::{FileId, Nanos};
 use weft_wire::BoundSession;
-use weft_wire::meta::Event;
+use weft_wire::meta::{Event, Outdated};
 
 /// Time for which the last replies of an ended session are kept for a client that may return and repeat a request.
 pub(super) const REPLIES_KEPT: Nanos = Nanos::from_s(600);
@@ -14,7 +14,7 @@ struct Session {
     connections: u32,
     /// Whether the database records that it holds locks.
     recorded: bool,
-    /// At most one event per file: a newer one includes the older one's range.
+    /// At most one event per file and kind: a newer one includes the older one's range.
     events: BTreeMap<u64, Event>,
     last_event: u64,
     /// Whether it is of a job with I/O delegates.
@@ -31,6 +31,8 @@ pub(super) struct Sessions {
     alive: BTreeMap<BoundSession, Session>,
     ended: BTreeMap<BoundSession, Nanos>,
     ended_order: VecDeque<(Nanos, BoundSession)>,
+    /// Number of the latest event.
+    last_event: u64,
 }
 
 impl Sessions {
@@ -100,21 +102,29 @@ impl Sessions {
         self.alive.get(&session).is_some_and(|entry| entry.recorded)
     }
 
-    /// Queues an event that drops pages. Returns the number that the session will acknowledge.
+    /// Queues an event. Returns the number that the session will acknowledge. No session ever gets the number of another
+    /// event.
     pub(super) fn queue_event(
         &mut self,
         session: BoundSession,
         file: FileId,
-        start: u64,
-        end: u64,
+        mut outdated: Outdated,
     ) -> Option<u64> {
         let entry = self.alive.get_mut(&session)?;
-        let older = entry.events.iter().find(|(_, event)| event.file == file).map(|(number, _)| *number);
-        let older = older.and_then(|number| entry.events.remove(&number));
-        let (start, end) = older.map_or((start, end), |old| (start.min(old.start), end.max(old.end)));
-        entry.last_event += 1;
-        let number = entry.last_event;
-        entry.events.insert(number, Event { number, file, start, end });
+        let is_alike = |event: &Event| {
+            event.file == file && std::mem::discriminant(&event.outdated) == std::mem::discriminant(&outdated)
+        };
+        let older = entry.events.iter().find(|(_, event)| is_alike(event)).map(|(number, _)| *number);
+        let older = older.and_then(|number| entry.events.remove(&number)).map(|event| event.outdated);
+        if let (Outdated::Pages { start, end }, Some(Outdated::Pages { start: from, end: to })) =
+            (&mut outdated, older)
+        {
+            (*start, *end) = (from.min(*start), to.max(*end));
+        }
+        self.last_event += 1;
+        let number = self.last_event;
+        entry.last_event = number;
+        entry.events.insert(number, Event { number, file, outdated });
         Some(number)
     }
 
@@ -136,6 +146,11 @@ impl Sessions {
         self.alive.get(&session).map(|entry| entry.events.values().cloned().collect()).unwrap_or_default()
     }
 
+    /// Whether a session has completed event `number`. One that has ended has not.
+    pub(super) fn has_acknowledged(&self, session: BoundSession, number: u64) -> bool {
+        self.alive.get(&session).is_some_and(|entry| entry.done >= number)
+    }
+
     /// Whether a session has completed event `number`, or has ended.
     pub(super) fn has_completed(&self, session: BoundSession, number: u64) -> bool {
         self.alive.get(&session).is_none_or(|entry| entry.done >= number)
@@ -150,19 +165,26 @@ mod tests {
     fn events_of_a_file_merge_and_complete_in_order() {
         let mut sessions = Sessions::default();
         let (a, file) = (BoundSession(1), FileId(7));
-        assert_eq!(sessions.queue_event(a, file, 0, 1), None, "no such session");
+        let pages = |start, end| Outdated::Pages { start, end };
+        assert_eq!(sessions.queue_event(a, file, pages(0, 1)), None, "no such session");
         sessions.connected(a, false);
-        assert_eq!(sessions.queue_event(a, file, 0, 10), Some(1));
-        assert_eq!(sessions.queue_event(a, FileId(8), 0, 1), Some(2));
-        assert_eq!(sessions.queue_event(a, file, 5, 20), Some(3));
-        assert_eq!(sessions.events(a)[1], Event { number: 3, file, start: 0, end: 20 });
+        assert_eq!(sessions.queue_event(a, file, pages(0, 10)), Some(1));
+        assert_eq!(sessions.queue_event(a, FileId(8), pages(0, 1)), Some(2));
+        assert_eq!(sessions.queue_event(a, file, pages(5, 20)), Some(3));
+        assert_eq!(sessions.events(a)[1], Event { number: 3, file, outdated: pages(0, 20) });
+        assert_eq!(sessions.queue_event(a, file, Outdated::Name), Some(4));
+        assert_eq!(sessions.events(a).len(), 3, "pages and name are different events");
         sessions.acknowledge(a, 2);
         assert!(sessions.has_completed(a, 1) && !sessions.has_completed(a, 3));
-        assert_eq!(sessions.events(a).len(), 1);
+        assert_eq!(sessions.events(a).len(), 2);
         sessions.acknowledge(a, 99);
-        assert!(!sessions.has_completed(a, 4), "an event that was not sent is not completed");
+        assert!(sessions.has_acknowledged(a, 4));
+        assert!(!sessions.has_completed(a, 5), "an event that was not sent is not completed");
         assert!(sessions.disconnected(a, Nanos(0)));
-        assert!(sessions.has_completed(a, 4), "an ended session blocks nothing");
+        assert!(sessions.has_completed(a, 5), "an ended session blocks nothing");
+        assert!(!sessions.has_acknowledged(a, 4), "but it has dropped nothing either");
+        sessions.connected(a, false);
+        assert_eq!(sessions.queue_event(a, file, pages(0, 1)), Some(5), "numbers do not repeat");
     }
 
     #[test]

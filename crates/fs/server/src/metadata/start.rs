@@ -6,6 +6,7 @@ use super::layouts::Layouts;
 use super::lineage;
 use super::locking::Locks;
 use super::moves::Moves;
+use super::name_leases::had_leases;
 use super::op::{Core, seconds};
 use super::opens::Opens;
 use super::quotas::Quotas;
@@ -36,7 +37,7 @@ use weft_store::metadata::{
     Transaction,
 };
 use weft_wire::BoundSession;
-use weft_wire::meta::{PAGES_DROPPED_AFTER, ROOT};
+use weft_wire::meta::{NAME_LEASE, PAGES_DROPPED_AFTER, ROOT};
 use weft_wire::{ClusterMap, ClusterSecret};
 
 /// Distance in seconds between the fences of consecutive starts. Capabilities that an earlier start issued behind its
@@ -48,6 +49,8 @@ const FENCES_APART_MAX: u32 = 450;
 /// State of the database at the end of the previous start.
 struct PreviousState {
     incarnation: u32,
+    /// Whether mounts may have leased names.
+    leased_names: bool,
     reaping: u64,
     /// Whether a session had locks or open removed files, and may return for them.
     expected: bool,
@@ -179,6 +182,7 @@ impl<E: Env> Service<E> {
                 first_of_start: before.first_new,
                 growths: Mutex::default(),
                 unsynced_bytes: Mutex::default(),
+                name_leases: Mutex::default(),
                 granted_latest_s: AtomicU64::new(0),
                 reaping: AtomicU64::new(before.reaping),
                 reap_wanted: AtomicBool::new(false),
@@ -204,6 +208,8 @@ impl<E: Env> Service<E> {
             grace_is_over: AtomicBool::new(!before.expected),
             grace_until: if before.expected { now.saturating_add(options.grace) } else { Nanos::ZERO },
             pages_known_from: if restarted { now.saturating_add(PAGES_DROPPED_AFTER) } else { Nanos::ZERO },
+            names_known_from: if before.leased_names { now.saturating_add(NAME_LEASE) } else { Nanos::ZERO },
+            has_recorded_leases: AtomicBool::new(false),
             early_names: AtomicU64::new(0),
             syncs_all_names: options.syncs_all_names,
             requests: AtomicU64::new(0),
@@ -250,6 +256,7 @@ fn begin(
     let mut start = start_row(t)?;
     let crashed = start.incarnation > 0 && !start.clean;
     let unused = start.incarnation == 0 || start.clean && start.unused;
+    let leased_names = had_leases(t, start.incarnation)?;
     start.incarnation += 1;
     (start.clean, start.unused) = (false, false);
     put_start_row(t, &start);
@@ -283,6 +290,7 @@ fn begin(
     let expected = !locked.is_empty() || count(t, Table::Orphans, 1)? > 0;
     Ok(PreviousState {
         incarnation: start.incarnation,
+        leased_names,
         reaping: count(t, Table::Reap, u64::MAX)?,
         expected,
         locked,

@@ -18,8 +18,8 @@ use weft_wire::meta::MetaReply;
 impl<E: Env> Service<E> {
     pub(super) fn op<'a>(&'a self, call: &'a Call<'_>) -> Op<'a> {
         let (session, job, trusted) = (call.ctx.session, call.ctx.job, call.ctx.is_trusted());
-        let (now, changed_bytes) = (self.env.wall(), Cell::new(None));
-        Op { core: &self.core, caller: &call.caller, session, job, trusted, now, changed_bytes }
+        let (now, changed_bytes, is_repeated) = (self.env.wall(), Cell::new(None), Cell::new(false));
+        Op { core: &self.core, caller: &call.caller, session, job, trusted, now, changed_bytes, is_repeated }
     }
 
     /// A step that changes nothing.
@@ -32,7 +32,8 @@ impl<E: Env> Service<E> {
         self.journal.read(|s| body(s, &op))
     }
 
-    /// Runs a step that may change the database. Returns when the change survives what its urgency says. If it is refused,
+    /// Runs a step that may change the database. Returns when the change survives what its urgency says, and no mount uses
+    /// names and attributes from before it. If it is refused,
     /// the state that it saw survives as much as a change of names: a program relies on EEXIST, for example.
     pub(super) async fn commit<T>(
         &self,
@@ -41,9 +42,9 @@ impl<E: Env> Service<E> {
     ) -> Outcome<T> {
         self.journal.throttle().await;
         let op = self.op(call);
-        let written = self.journal.write(|t| body(t, &op));
+        let written = self.journal.write(|t| self.revoking(t, &op, body));
         let changed_bytes = op.changed_bytes.get();
-        let ((result, urgency), point) = match written {
+        let (((result, urgency), revoked), point) = match written {
             Ok(done) => done,
             Err(fault) => {
                 changed_bytes.iter().for_each(|file| self.core.unsynced_bytes.lock().refused(*file));
@@ -64,19 +65,29 @@ impl<E: Env> Service<E> {
                 self.growth_ended.notify_all();
             }
         }
+        self.wait_for_revoked(revoked).await;
         Ok(result)
     }
 
-    /// Waits until the bytes of a file that the client has seen survive a loss of power, unless it ends with this host.
-    pub(super) async fn wait_for_seen(&self, call: &Call<'_>, file: FileId) -> Outcome<()> {
+    /// Waits until the bytes and sizes of files that the client has seen survive a loss of power, unless it ends with this
+    /// host.
+    pub(super) async fn wait_for_seen(
+        &self,
+        call: &Call<'_>,
+        files: impl IntoIterator<Item = FileId>,
+    ) -> Outcome<()> {
         if call.ctx.ends_with_host {
             return Ok(());
         }
         let durable = self.journal.durable_point();
-        if self.core.unsynced_bytes.lock().are_durable(file, durable) {
-            return Ok(());
+        let are_durable = {
+            let unsynced = self.core.unsynced_bytes.lock();
+            files.into_iter().all(|file| unsynced.are_durable(file, durable))
+        };
+        if !are_durable {
+            self.journal.durable(self.journal.now()).await?;
         }
-        Ok(self.journal.durable(self.journal.now()).await?)
+        Ok(())
     }
 
     /// Waits until names and attributes up to `point` are as durable as the client needs.
@@ -126,6 +137,7 @@ impl<E: Env> Service<E> {
                     return Err(Fault::new(Errno::EPROTO, detail));
                 }
                 if stored.seq == seq {
+                    op.is_repeated.set(true);
                     let reply = postcard::from_bytes(&stored.reply)
                         .map_err(|_| Fault::new(Errno::EIO, "a stored reply does not decode"))?;
                     return Ok((again(t, op, reply)?, Urgency::Durable));

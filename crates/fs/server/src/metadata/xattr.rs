@@ -25,6 +25,10 @@ const INTEGRITY: &str = "integrity";
 /// Suffix of the attribute that shows and sets the compression.
 const COMPRESS: &str = "compress";
 
+/// Label of SELinux, which does not label files of FUSE mounts. It is not supported rather than absent: `ls -l` then asks
+/// for one file of a directory, not for each.
+const SELINUX: &str = "security.selinux";
+
 enum Space {
     User,
     Trusted,
@@ -57,10 +61,11 @@ impl Op<'_> {
             let value = own_value(&inode, own).ok_or(Errno::ENODATA)?;
             return Ok(MetaReply::Value(value.into_bytes()));
         }
+        let none = if name == SELINUX { Errno::EOPNOTSUPP } else { Errno::ENODATA };
         if inode.xattrs == 0 {
-            return Err(Errno::ENODATA.into());
+            return Err(none.into());
         }
-        let value: Vec<u8> = row(s, Table::Xattrs, &xattr_key(file, name))?.ok_or(Errno::ENODATA)?;
+        let value: Vec<u8> = row(s, Table::Xattrs, &xattr_key(file, name))?.ok_or(none)?;
         Ok(MetaReply::Value(value))
     }
 
@@ -80,6 +85,9 @@ impl Op<'_> {
             _ => {}
         }
         self.require_xattr_change(&inode, name)?;
+        if name == SELINUX {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
         if value.len() > XATTR_LEN_MAX {
             return Err(E2BIG.into());
         }

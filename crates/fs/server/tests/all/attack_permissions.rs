@@ -204,7 +204,7 @@ impl User {
     }
 
     async fn list(&mut self, at: InodePath) -> Result<Vec<weft_wire::meta::Entry>, Errno> {
-        let request = MetaRequest::List { at, after: vec![], limit: 100, with_attr: true };
+        let request = MetaRequest::List { at, after: vec![], limit: 100, with_attr: true, lease: false };
         match self.ask(request).await {
             MetaReply::Entries { entries, .. } => Ok(entries),
             other => Err(errno(&other).expect("entries or an error")),

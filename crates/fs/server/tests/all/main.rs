@@ -13,6 +13,7 @@ mod meta_compression;
 mod meta_dump;
 mod meta_inline;
 mod meta_model;
+mod meta_names;
 mod meta_namespace;
 mod meta_opens;
 mod meta_quotas;

@@ -764,7 +764,7 @@ fn mounts_drop_pages_of_a_file_that_is_truncated_elsewhere() {
                 let MetaReply::Events(got) = events.call(&ctx, call).await else { panic!("no events") };
                 for event in got {
                     done = event.number;
-                    of_mount.lock().push((event.start, event.end));
+                    of_mount.lock().push(event.outdated);
                 }
             }
             let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::WaitEvents { done } };
@@ -775,7 +775,7 @@ fn mounts_drop_pages_of_a_file_that_is_truncated_elsewhere() {
         done(writer.change(cut).await).expect("truncates");
         assert_eq!(seen.lock().len(), 1, "answered when the mount knows");
         writer.open("f", OpenFlags { truncate: true, ..READ }).await.expect("opens");
-        assert_eq!(*seen.lock(), [(0, u64::MAX); 2]);
+        assert_eq!(*seen.lock(), [Outdated::Pages { start: 0, end: u64::MAX }; 2]);
         writer.gone().await;
         mount.gone().await;
     });

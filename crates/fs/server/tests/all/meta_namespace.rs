@@ -291,6 +291,11 @@ fn extended_attributes_by_their_namespaces() {
         assert_eq!(other.ask(names.clone()).await, MetaReply::Names(vec!["user.a".into()]));
         assert_eq!(root.ask(names).await, MetaReply::Names(vec!["trusted.a".into(), "user.a".into()]));
         assert_eq!(root.ask(get("user.weft.stripe_count")).await, MetaReply::Value(b"4".to_vec()));
+        // SELinux labels are not supported; other attributes of this namespace are absent.
+        assert_eq!(errno(other.ask(get("security.selinux")).await), Errno::EOPNOTSUPP);
+        assert_eq!(errno(other.ask(get("security.a")).await), Errno::ENODATA);
+        let label = put("f", "security.selinux", false, false);
+        assert_eq!(done(root.change(label).await), Err(Errno::EOPNOTSUPP));
         let remove = MetaRequest::RemoveXattr { at: at("f"), name: "user.a".into() };
         done(other.change(remove.clone()).await).expect("exists");
         assert_eq!(done(other.change(remove).await), Err(Errno::ENODATA));
@@ -368,8 +373,11 @@ fn big_directory(count: u64) {
         });
         let (mut after, mut next) = (Vec::new(), 0);
         loop {
-            let request = MetaRequest::List { at: at("d"), after, limit: 1000, with_attr: next % 2 == 0 };
-            let MetaReply::Entries { entries, more } = root.ask(request).await else { panic!("no entries") };
+            let request =
+                MetaRequest::List { at: at("d"), after, limit: 1000, with_attr: next % 2 == 0, lease: false };
+            let MetaReply::Entries { entries, more, .. } = root.ask(request).await else {
+                panic!("no entries")
+            };
             for entry in &entries {
                 assert_eq!(entry.name, format!("{next:07}").into_bytes());
                 next += 1;

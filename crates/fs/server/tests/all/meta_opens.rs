@@ -486,7 +486,7 @@ fn writers_wait_for_caching_mounts() {
                 let MetaReply::Events(got) = events.call(&mount_ctx, wait(0)).await else {
                     panic!("no events")
                 };
-                assert_eq!((got.len(), got[0].start, got[0].end), (1, 5, 9));
+                assert_eq!((got.len(), got[0].outdated), (1, Outdated::Pages { start: 5, end: 9 }));
                 weft_env::Notify::notify_all(&dropped);
                 events.call(&mount_ctx, wait(got[0].number)).await;
             }
@@ -568,7 +568,8 @@ fn opens_outside_of_a_job_wait_for_its_delegates() {
                 panic!("no events")
             };
             let event = events.last().expect("an event").clone();
-            assert_eq!((event.file, event.start, event.end), (opened.attr.file, 0, u64::MAX));
+            let all = Outdated::Pages { start: 0, end: u64::MAX };
+            assert_eq!((event.file, event.outdated), (opened.attr.file, all));
             let (service, ctx) = (delegate.service.clone(), delegate.ctx.clone());
             env.spawn("delegate", move || async move {
                 // The second event is that of the repeated request.

@@ -43,8 +43,8 @@ pub use journal::{
 pub use record::{Damaged, Untrusted, seal};
 pub use rows::{
     ALLOCATOR_KEY, AllocatorRow, COMPRESSION_BITS, DentryRow, FileChargeRow, Generations, INTEGRITY_BITS,
-    IdsRow, InlineRow, Inode, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow, PERMISSION_BITS, QuotaRow,
-    RESTORED_KEY, ReapRow, ReplicaRow, ReplyRow, RestoredRow, RevokedRow, RuleRow, RulesRow, START_KEY,
-    SpaceReservationRow, StartRow, TargetRow, dentry_key, file_key, owner_key, quota_key, quota_of_key,
-    reply_key, revoked_key, session_key, start_key, target_key, xattr_key,
+    IdsRow, InlineRow, Inode, LEASING_START_KEY, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow,
+    PERMISSION_BITS, QuotaRow, RESTORED_KEY, ReapRow, ReplicaRow, ReplyRow, RestoredRow, RevokedRow, RuleRow,
+    RulesRow, START_KEY, SpaceReservationRow, StartRow, TargetRow, dentry_key, file_key, owner_key,
+    quota_key, quota_of_key, reply_key, revoked_key, session_key, start_key, target_key, xattr_key,
 };

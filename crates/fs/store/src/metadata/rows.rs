@@ -435,6 +435,8 @@ pub struct RestoredRow {
 pub const ALLOCATOR_KEY: &[u8] = b"allocator";
 /// Key of [`StartRow`] in counters.
 pub const START_KEY: &[u8] = b"start";
+/// Key in counters of the incarnation (`u32`) of the latest start that leased names to mounts.
+pub const LEASING_START_KEY: &[u8] = b"leasing start";
 /// Key of [`RestoredRow`] in counters.
 pub const RESTORED_KEY: &[u8] = b"restored";
 

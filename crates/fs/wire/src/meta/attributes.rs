@@ -87,6 +87,14 @@ pub struct Attr {
     pub invalid_size: Option<Box<InvalidSize>>,
 }
 
+impl Attr {
+    /// Whether a mount may use name and attributes under a lease. Attributes of other files change without the metadata
+    /// service, or under several names.
+    pub fn can_be_leased(&self) -> bool {
+        self.invalid_size.is_none() && (self.kind == FileType::Directory || self.nlink == 1)
+    }
+}
+
 /// Data that a client needs to query the true size and times of a file. They are not cached while the file is open for
 /// writing, or after a writer or a server died.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -28,11 +28,13 @@ pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, Redirected, WriteSum
 pub use paths::{KnownPath, PATHS_MAX};
 pub use quotas::{QUOTAS_MAX, Quota, QuotaSubject, TreeStep};
 pub use replicas::{DIRTY_LEN_MAX, FenceKind, REPLICAS_MAX, ReplicaInfo, ReplicaSpec};
-pub use reply::{Entry, Event, Growing, MetaReply, NamespaceReport, ScannedInode};
+pub use reply::{Entry, Event, Growing, MetaReply, NamespaceReport, Outdated, ScannedInode};
 pub use request::MetaRequest;
 pub use rules::{RULED_MAX, RULES_MAX, Rule, RuleRemoval, RuledDirectory, SpaceReservation};
 pub use targets::{LINEAGE_MAX, TargetChange, TargetClaim, TargetRecord, TargetRefusal, TargetVerdict};
-pub use waits::{EVENT_WAIT, FREED_WITHIN, GROWTH_WAIT, LOCK_WAIT, PAGES_DROPPED_AFTER, PAGES_WAIT};
+pub use waits::{
+    EVENT_WAIT, FREED_WITHIN, GROWTH_WAIT, LOCK_WAIT, NAME_LEASE, PAGES_DROPPED_AFTER, PAGES_WAIT,
+};
 
 use crate::hello::Identity;
 use crate::session::WalkProof;

@@ -28,17 +28,31 @@ pub struct Entry {
     pub attr: Option<Attr>,
 }
 
-/// Event that a caching mount must handle.
+/// Event that a mount or an I/O delegate must handle: something that it caches of a file is outdated.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Event {
-    /// Number of the event; consecutive.
+    /// Number of the event; later events have higher ones.
     pub number: u64,
-    /// File whose pages the mount must drop.
+    /// File that has changed.
     pub file: FileId,
-    /// First byte.
-    pub start: u64,
-    /// One past the last byte.
-    pub end: u64,
+    /// What to drop.
+    pub outdated: Outdated,
+}
+
+/// What a session must drop of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Outdated {
+    /// Pages.
+    Pages {
+        /// First byte.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+    },
+    /// Attributes that the session has leased.
+    Attributes,
+    /// Attributes, and the name that leads to the file, which it has leased with them.
+    Name,
 }
 
 /// Inode in a scan.
@@ -121,6 +135,9 @@ pub enum MetaReply {
         entries: Vec<Entry>,
         /// Whether another page follows.
         more: bool,
+        /// Whether the session has leased the names whose [`Attr::can_be_leased`], with their attributes: it gets an event
+        /// before a change of one is answered.
+        leased: bool,
     },
     /// The value of an extended attribute.
     Value(#[serde(with = "serde_bytes")] Vec<u8>),
@@ -296,6 +313,13 @@ pub enum MetaReply {
     },
     /// Reply to `Grow`.
     Growing(Box<Growing>),
+    /// Reply to `LookUp`.
+    LookedUp {
+        /// Attributes.
+        attr: Attr,
+        /// Whether the session has leased the name, as for `Entries`.
+        leased: bool,
+    },
 }
 
 /// Bytes of an inline file, for the client that copies them to datafiles.

@@ -162,6 +162,8 @@ pub enum MetaRequest {
         limit: u32,
         /// Whether to return attributes.
         with_attr: bool,
+        /// Whether this mount wants to use names and attributes for [`NAME_LEASE`](super::NAME_LEASE). It answers events.
+        lease: bool,
     },
     /// Checks access as access(2) does (`R_OK` 4, `W_OK` 2, `X_OK` 1, `F_OK` 0). Reply: `Done`.
     Access {
@@ -661,5 +663,11 @@ pub enum MetaRequest {
         handle: HandleId,
         /// Copied bytes in the datafiles: their ends count as recorded if the client has synced them, else none.
         copied: WrittenLens,
+    },
+    /// Returns attributes as `Stat` does, for a mount that wants to use the name of a directory for
+    /// [`NAME_LEASE`](super::NAME_LEASE). It answers events. Reply: `LookedUp`.
+    LookUp {
+        /// Name to look up, in the directory `at.base`.
+        at: InodePath,
     },
 }

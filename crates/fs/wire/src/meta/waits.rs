@@ -18,6 +18,10 @@ pub const PAGES_WAIT: Nanos = Nanos::from_s(5);
 /// drops them when its connection to the service breaks, which it detects at once.
 pub const PAGES_DROPPED_AFTER: Nanos = Nanos::from_s(1);
 
+/// Time for which a mount may use the names and attributes of a listing, counted from before its request. A change waits
+/// until the mount has dropped them, or until this time is over.
+pub const NAME_LEASE: Nanos = Nanos::from_s(1);
+
 /// Maximum wait of a change of an inline file while another client copies the file.
 pub const GROWTH_WAIT: Nanos = Nanos::from_s(10);
 /// Maximum wait of an unlink until the space of a large file is freed.
@@ -26,6 +30,45 @@ pub const FREED_WITHIN: Nanos = Nanos::from_s(2);
 impl MetaRequest {
     /// Returns the maximum time for which the service delays its reply to this request.
     pub const fn wait_max(&self) -> Nanos {
+        // After a restart, the leases of the previous start end first.
+        let names = if self.may_change_leased_names() { 2 * NAME_LEASE.0 } else { 0 };
+        Nanos(self.usual_wait().0 + names)
+    }
+
+    /// Whether the service usually answers this request without waiting for anything but its own disk.
+    pub const fn is_answered_at_once(&self) -> bool {
+        self.usual_wait().0 == 0
+    }
+
+    const fn may_change_leased_names(&self) -> bool {
+        use MetaRequest as R;
+        matches!(
+            self,
+            R::Mkdir { .. }
+                | R::Mknod { .. }
+                | R::Symlink { .. }
+                | R::Link { .. }
+                | R::Unlink { .. }
+                | R::Rmdir { .. }
+                | R::Rename { .. }
+                | R::SetAttr { .. }
+                | R::SetXattr { .. }
+                | R::RemoveXattr { .. }
+                | R::ChangeRules { .. }
+                | R::SetLayout { .. }
+                | R::CheckNamespace { .. }
+                | R::Open { .. }
+                | R::Adopt { .. }
+                | R::Truncate { .. }
+                | R::ValidateSize { .. }
+                | R::WriteInline { .. }
+                | R::Grow { .. }
+                | R::Grown { .. }
+                | R::Close { .. }
+        )
+    }
+
+    const fn usual_wait(&self) -> Nanos {
         match self {
             Self::Lock { .. } => Nanos(2 * LOCK_WAIT.0),
             Self::AwaitRecall { .. } => LOCK_WAIT,

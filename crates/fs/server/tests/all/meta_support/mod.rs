@@ -233,9 +233,10 @@ impl<E: Env> Peer<E> {
     pub async fn list(&self, path: &str) -> Result<Vec<String>, Errno> {
         let (mut names, mut after) = (Vec::new(), Vec::new());
         loop {
-            let request = MetaRequest::List { at: at(path), after, limit: 100, with_attr: false };
+            let request =
+                MetaRequest::List { at: at(path), after, limit: 100, with_attr: false, lease: false };
             let (entries, more) = match self.ask(request).await {
-                MetaReply::Entries { entries, more } => (entries, more),
+                MetaReply::Entries { entries, more, .. } => (entries, more),
                 other => return Err(errno(other)),
             };
             names.extend(entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()));

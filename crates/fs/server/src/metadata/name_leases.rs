@@ -1,0 +1,312 @@
+//! Leases of names and attributes, which mounts take with a listing, or with the lookup of a directory.
+//!
+//! The kernel of a mount uses such a name and its attributes by itself for a part of [`NAME_LEASE`]. A change of such a name,
+//! or of attributes of its file, is answered when all other mounts with a lease have dropped it, or when their leases
+//! have ended. Leases are granted and looked up inside the steps on the database, so that each listing is before or
+//! after each change.
+//!
+//! | case | rule |
+//! | --- | --- |
+//! | change by the mount itself | its kernel knows |
+//! | second change before the first was acknowledged | waits for the same event |
+//! | the mount's connection breaks | its lease ends by itself |
+//! | name removed or replaced while leased elsewhere | its directory is not leased for [`BUSY_FOR`]: two mounts that remove files there would wait for each other, because the kernel locks the directory for each removal and for each drop |
+//! | restart | the first changes wait until leases of the previous start have ended, if there were any |
+
+use super::Service;
+use super::fault::Outcome;
+use super::op::Op;
+use super::serve::Call;
+use super::sessions::Sessions;
+use super::tables::{file_of_key, put_row, row};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use weft_core::{FileId, Nanos};
+use weft_env::mutants::{Mutant, is_seeded};
+use weft_env::{Env, Notify};
+use weft_store::metadata::{
+    DentryRow, Engine, EngineError, LEASING_START_KEY, Snapshot, Table, Transaction, Untrusted, Visit,
+};
+use weft_wire::BoundSession;
+use weft_wire::meta::{Attr, NAME_LEASE, Outdated};
+
+/// Maximum number of leases of one period of [`NAME_LEASE`].
+const LEASES_MAX: usize = 1 << 17;
+/// Time for which a directory is not leased after a change in it had to wait for a lease.
+const BUSY_FOR: Nanos = Nanos::from_s(2);
+/// Maximum number of directories remembered as busy. Beyond it nothing is leased.
+const BUSY_MAX: usize = 1024;
+
+/// A mount's lease of one file and the name that leads to it.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    session: BoundSession,
+    until: Nanos,
+    /// Event that ends it, if there is one.
+    event: Option<Ending>,
+}
+
+/// Event that ends a lease.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    number: u64,
+    /// Whether it ends the use of the name too, not only that of the attributes.
+    of_name: bool,
+}
+
+/// Leases by file.
+type Leases = BTreeMap<FileId, Vec<Lease>>;
+
+/// Leases of all mounts.
+#[derive(Default)]
+pub(super) struct NameLeases {
+    /// Those granted since `turned`, and in the period before.
+    current: Leases,
+    previous: Leases,
+    turned: Nanos,
+    /// Directories in which changes had to wait for leases, with the ends of the times for which they are not leased.
+    busy: BTreeMap<FileId, Nanos>,
+}
+
+/// Wait of a change for one lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Revocation {
+    session: BoundSession,
+    /// Event to be acknowledged; `None` if the session is gone.
+    event: Option<u64>,
+    until: Nanos,
+}
+
+impl NameLeases {
+    fn is_empty(&self) -> bool {
+        self.current.is_empty() && self.previous.is_empty()
+    }
+
+    /// Forgets leases that have ended.
+    fn turn(&mut self, now: Nanos) {
+        if now.saturating_sub(self.turned) <= NAME_LEASE {
+            return;
+        }
+        let ended = now.saturating_sub(self.turned) > Nanos(2 * NAME_LEASE.0);
+        let current = std::mem::take(&mut self.current);
+        self.previous = if ended { Leases::new() } else { current };
+        self.turned = now;
+        self.busy.retain(|_, until| *until > now);
+    }
+
+    /// Leases those of the names in `dir` that can be. Returns whether it did.
+    pub(super) fn grant<'a>(
+        &mut self,
+        session: BoundSession,
+        dir: FileId,
+        found: impl ExactSizeIterator<Item = &'a Attr>,
+        now: Nanos,
+    ) -> bool {
+        self.turn(now);
+        let is_busy = self.busy.len() >= BUSY_MAX || self.busy.get(&dir).is_some_and(|until| *until > now);
+        if is_busy || self.current.len() + found.len() > LEASES_MAX {
+            return false;
+        }
+        let until = now.saturating_add(NAME_LEASE);
+        for attr in found.filter(|attr| attr.can_be_leased()) {
+            let of_file = self.current.entry(attr.file).or_default();
+            of_file.retain(|lease| lease.session != session);
+            of_file.push(Lease { session, until, event: None });
+        }
+        true
+    }
+
+    /// What earlier changes still wait for.
+    fn pending(&mut self, now: Nanos) -> Vec<Revocation> {
+        self.turn(now);
+        let leases = self.current.values().chain(self.previous.values()).flatten();
+        let of_lease = |lease: &Lease| {
+            lease.event.map(|ending| Revocation {
+                session: lease.session,
+                event: Some(ending.number),
+                until: lease.until,
+            })
+        };
+        leases.filter_map(of_lease).collect()
+    }
+
+    /// Ends the leases of sessions other than `session` for changed files. Returns what the change must wait for.
+    fn revoke(
+        &mut self,
+        changes: &Changes,
+        session: BoundSession,
+        sessions: &Mutex<Sessions>,
+        now: Nanos,
+    ) -> Vec<Revocation> {
+        self.turn(now);
+        let mut revoked = Vec::new();
+        for file in changes.inodes.union(&changes.files) {
+            let of_name = changes.files.contains(file);
+            let outdated = if of_name { Outdated::Name } else { Outdated::Attributes };
+            for leases in [&mut self.current, &mut self.previous] {
+                let Some(of_file) = leases.get_mut(file) else { continue };
+                of_file.retain(|lease| lease.until > now);
+                for lease in of_file.iter_mut().filter(|lease| lease.session != session) {
+                    if lease.event.is_none_or(|ending| of_name && !ending.of_name) {
+                        let number = sessions.lock().queue_event(lease.session, *file, outdated);
+                        lease.event = number.map(|number| Ending { number, of_name });
+                    }
+                    let Lease { session, until, event } = *lease;
+                    revoked.push(Revocation { session, event: event.map(|ending| ending.number), until });
+                }
+            }
+        }
+        if !revoked.is_empty() {
+            let until = now.saturating_add(BUSY_FOR);
+            self.busy.extend(changes.dirs.iter().map(|dir| (*dir, until)));
+        }
+        revoked
+    }
+}
+
+/// Inodes and names that a transaction changes.
+#[derive(Default)]
+struct Changes {
+    /// Inodes.
+    inodes: BTreeSet<FileId>,
+    /// Files whose names are removed or replaced.
+    files: BTreeSet<FileId>,
+    /// Directories with removed or replaced names.
+    dirs: BTreeSet<FileId>,
+}
+
+/// A transaction that notes what mounts may have leased.
+struct Noted<'a> {
+    inner: &'a mut dyn Transaction,
+    changes: Changes,
+    /// Whether any mount has a lease.
+    notes: bool,
+    /// Whether there was a change of inodes or names.
+    has_changed: bool,
+}
+
+impl Noted<'_> {
+    fn note(&mut self, table: Table, key: &[u8]) {
+        if !matches!(table, Table::Inodes | Table::Dentries) {
+            return;
+        }
+        self.has_changed = true;
+        if !self.notes {
+            return;
+        }
+        if table == Table::Inodes {
+            self.changes.inodes.insert(file_of_key(key));
+        } else if let Ok(Some(DentryRow { file, .. })) = row(self.inner, Table::Dentries, key) {
+            self.changes.files.insert(file);
+            self.changes.dirs.insert(file_of_key(key));
+        }
+    }
+}
+
+impl Snapshot for Noted<'_> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Untrusted>, EngineError> {
+        self.inner.get(table, key)
+    }
+
+    fn scan(&self, table: Table, from: Bound<&[u8]>, visit: &mut Visit<'_>) -> Result<(), EngineError> {
+        self.inner.scan(table, from, visit)
+    }
+}
+
+impl Transaction for Noted<'_> {
+    fn put(&mut self, table: Table, key: &[u8], value: Vec<u8>) {
+        self.note(table, key);
+        self.inner.put(table, key, value);
+    }
+
+    fn delete(&mut self, table: Table, key: &[u8]) {
+        self.note(table, key);
+        self.inner.delete(table, key);
+    }
+}
+
+/// Leases that a change has to wait for.
+#[derive(Default)]
+pub(super) struct Revoked {
+    waits: Vec<Revocation>,
+    /// Whether leases of the previous start count too.
+    has_changed: bool,
+}
+
+impl<E: Env> Service<E> {
+    /// Runs `body` in a transaction, and revokes the leases of other mounts for what it changes.
+    pub(super) fn revoking<T>(
+        &self,
+        t: &mut dyn Transaction,
+        op: &Op<'_>,
+        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<T>,
+    ) -> Outcome<(T, Revoked)> {
+        let notes = !self.core.name_leases.lock().is_empty();
+        let mut noted = Noted { inner: t, changes: Changes::default(), notes, has_changed: false };
+        let result = body(&mut noted, op)?;
+        let Noted { changes, has_changed, .. } = noted;
+        if op.is_repeated.get() {
+            // The first request may still wait, or have waited in the previous start.
+            let waits = self.core.name_leases.lock().pending(self.env.now());
+            return Ok((result, Revoked { waits, has_changed: true }));
+        }
+        if !notes || is_seeded(Mutant::KeptName) {
+            return Ok((result, Revoked { waits: Vec::new(), has_changed }));
+        }
+        let mut leases = self.core.name_leases.lock();
+        let waits = leases.revoke(&changes, op.session, &self.sessions, self.env.now());
+        Ok((result, Revoked { waits, has_changed }))
+    }
+
+    /// Waits until no mount uses what a change has revoked. Not even a stop of the service ends this wait, which is at
+    /// most [`NAME_LEASE`] long.
+    pub(super) async fn wait_for_revoked(&self, revoked: Revoked) {
+        let known_from = if revoked.has_changed { self.names_known_from } else { Nanos::ZERO };
+        if revoked.waits.is_empty() && known_from == Nanos::ZERO {
+            return;
+        }
+        self.event_changed.notify_all();
+        loop {
+            let epoch = self.event_changed.epoch();
+            let now = self.env.now();
+            let until = {
+                let sessions = self.sessions.lock();
+                let is_left = |wait: &&Revocation| {
+                    wait.event.is_none_or(|event| !sessions.has_acknowledged(wait.session, event))
+                };
+                revoked.waits.iter().filter(is_left).map(|wait| wait.until).max()
+            };
+            let left = until.unwrap_or_default().max(known_from).saturating_sub(now);
+            if left == Nanos::ZERO {
+                return;
+            }
+            self.event_changed.wait(epoch, Some(left)).await;
+        }
+    }
+
+    /// Whether names may be leased to the caller: it answers events, and a restart would know that there are leases.
+    pub(super) async fn may_lease_names(&self, call: &Call<'_>) -> bool {
+        if !self.sessions.lock().is_mount(call.ctx.session) {
+            return false;
+        }
+        if self.has_recorded_leases.load(Ordering::Acquire) {
+            return true;
+        }
+        let incarnation = self.core.incarnation;
+        let recorded = self.journal.write(|t| -> Outcome<()> {
+            put_row(t, Table::Counters, LEASING_START_KEY, &incarnation);
+            Ok(())
+        });
+        let Ok(((), point)) = recorded else { return false };
+        let is_durable = self.journal.durable(point).await.is_ok();
+        self.has_recorded_leases.fetch_or(is_durable, Ordering::AcqRel);
+        is_durable
+    }
+}
+
+/// Whether the start `incarnation` may have granted leases.
+pub(super) fn had_leases(s: &dyn Snapshot, incarnation: u32) -> Outcome<bool> {
+    Ok(row::<u32>(s, Table::Counters, LEASING_START_KEY)? == Some(incarnation))
+}
