@@ -27,7 +27,7 @@ MODULE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSIO
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz bench ibridge delegates tracing plan advice replicas lint install stage uninstall deb slurm container aarch64 \
+.PHONY: all demo test fuzz bench ibridge delegates tracing directory plan advice replicas lint install stage uninstall deb slurm container aarch64 \
 	monitoring bare python python-test python-bench deps clean help
 
 all: ## Build the command and the preload library (release)
@@ -76,6 +76,11 @@ tracing: ## Cost of tracing: single calls, and alternating processes with and wi
 	@scripts/deps.sh bench
 	$(CARGO) build --release -p weft-cli -p weft-preload
 	@scripts/tracing.sh $(BENCH)
+
+directory: ## A directory of 1,000,000 files: create, ls -l, stat, remove; by weft run, on a mount, local (about 15 minutes)
+	@scripts/deps.sh bench
+	$(CARGO) build --release -p weft-cli -p weft-preload
+	@scripts/directory.py $(BENCH)
 
 plan: ## Trace, plan, apply and run again in real time on emulated disks and SSDs (BTIO and an HDF5 program)
 	@scripts/deps.sh demo

@@ -34,8 +34,8 @@ impl<E: Env> Client<E> {
         self.find(at, MetaRequest::Stat { at: at.clone() }).await.map(|(known, _)| known)
     }
 
-    /// Looks up a name as [`Client::stat_last_known`] does. Also returns the time until which the caller may use the name
-    /// and the attributes of a directory, unless an event says that they are outdated; `None` without a lease.
+    /// Looks up a name as [`Client::stat_last_known`] does. Also returns the time until which the caller may use name and
+    /// attributes, unless an event says that they are outdated; `None` without a lease.
     ///
     /// The caller must handle the events of [`Client::wait_events`].
     ///

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const STEPS: u64 = 1200;
+const STEPS: u64 = 700;
 const DIRECTORIES: u64 = 6;
 
 /// Whether the kernel can let names expire (Linux 6.2), and prints the reason if it cannot.

@@ -35,10 +35,10 @@ pub fn done(result: Answer<()>, reply: ReplyEmpty) {
     }
 }
 
-/// Replies with a name's attributes, which the kernel may cache for `ttl`.
-pub fn entry(result: Answer<Attr>, ttl: Duration, reply: ReplyEntry) {
+/// Replies with a name, which the kernel may cache for `name_ttl`, and its attributes.
+pub fn entry(result: Answer<Attr>, (name_ttl, attr_ttl): (Duration, Duration), reply: ReplyEntry) {
     match result {
-        Ok(found) => reply.entry(&ttl, &attr(&found), Generation(0)),
+        Ok(found) => reply.entry_with_ttls(&name_ttl, &attr_ttl, &attr(&found), Generation(0)),
         Err(Refusal(errno)) => reply.error(errno),
     }
 }

@@ -11,6 +11,7 @@ use crate::convert::{attr, kind_of_mode};
 use crate::directories::Listing;
 use crate::handles::Handles;
 use crate::inode_proofs::InodeProofs;
+use crate::leased_names::Used;
 use crate::locks::LockCall;
 use crate::names::Names;
 use crate::open::OpenHandle;
@@ -88,15 +89,16 @@ impl WeftFilesystem {
 
     /// Replies with a name and its inode, which the kernel may use from then on.
     fn entry(&self, result: Result<Attr, Error>, reply: ReplyEntry) {
-        self.entry_for(result, self.ttl(), reply);
+        self.entry_for(result, Used::default(), reply);
     }
 
-    /// Replies as [`Self::entry`] does; the kernel may use name and attributes for `ttl`.
-    fn entry_for(&self, result: Result<Attr, Error>, ttl: Duration, reply: ReplyEntry) {
+    /// Replies as [`Self::entry`] does, with leases.
+    fn entry_for(&self, result: Result<Attr, Error>, used: Used, reply: ReplyEntry) {
         if let Ok(found) = &result {
             self.inode_proofs.learn(found);
         }
-        answer::entry(result.map_err(Refusal::from), ttl, reply);
+        let ttl = |used: Duration| used.max(self.ttl());
+        answer::entry(result.map_err(Refusal::from), (ttl(used.name), ttl(used.attributes)), reply);
     }
 
     /// Remembers for messages the name of an inode that the kernel reached without asking.
@@ -151,16 +153,15 @@ impl Filesystem for WeftFilesystem {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.learn_leased_name(parent);
         let found = block_on(self.client(request).look_up(&self.inode_proofs.child(parent, name)));
-        let mut ttl = self.ttl();
+        let mut used = Used::default();
         if let Ok((known, until)) = &found {
             self.names.learn(known.attr.file.0, parent.0, name.as_bytes());
             if let Some(until) = until {
-                let lease = (known.attr.file, *until);
                 let now = self.client.env().now();
-                ttl = ttl.max(self.pages.names.looked_up(lease, parent, name.as_bytes(), now));
+                used = self.pages.names.looked_up(&known.attr, *until, (parent, name.as_bytes()), now);
             }
         }
-        self.entry_for(found.map(|(known, _)| known.attr), ttl, reply);
+        self.entry_for(found.map(|(known, _)| known.attr), used, reply);
     }
 
     fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {

@@ -1,4 +1,4 @@
-//! Names and attributes of listings, and of directories that were looked up, which the kernel may use for a moment.
+//! Names and attributes of listings and lookups, which the kernel may use for a moment.
 //!
 //! `readdirplus` gives the kernel the attributes of all entries that it lists, so that `ls -l` and `find` ask for each
 //! page of a directory, not for each file. The metadata service leases these names to the mount, and reports when one
@@ -6,8 +6,8 @@
 //!
 //! The kernel locks a directory while it takes in the reply to a listing, and while it drops a name. So a name is
 //! dropped after the listing that brought it, and its attributes after that. It does not lock it for a lookup of a name
-//! that it knows. So only directories are leased by a lookup, and their names are dropped when the kernel has surely
-//! taken in the reply. A late reply with attributes it ignores itself. The kernel must be able to let a name
+//! that it knows. So by a lookup it may use only names of directories, which are dropped when it has surely taken in the
+//! reply. A late reply with attributes it ignores itself. The kernel must be able to let a name
 //! expire (Linux 6.2): removing it instead would detach what is mounted on it.
 
 use fuser::{INodeNo, Notifier};
@@ -21,7 +21,7 @@ use std::time::Duration;
 use weft_core::{FileId, Nanos};
 use weft_env::Env;
 use weft_env::real::RealEnv;
-use weft_wire::meta::NAME_LEASE;
+use weft_wire::meta::{Attr, FileType, NAME_LEASE};
 
 /// Age of a lease up to which the kernel may still begin to use the name.
 const BEGIN_WITHIN: Nanos = Nanos::from_ms(300);
@@ -41,11 +41,18 @@ const HEAD_LEN: usize = 32;
 /// Inode of a directory, and a name in it.
 type Place = (u64, Box<[u8]>);
 
+/// Times for which the kernel may use a name and its attributes.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Used {
+    pub name: Duration,
+    pub attributes: Duration,
+}
+
 /// A name that the kernel may use.
 struct Leased {
     place: Place,
     until: Nanos,
-    /// Time of the latest reply to a lookup; zero if the name comes from listings only.
+    /// Time of the latest reply to a lookup that gave the kernel the name; zero if there was none.
     looked_up: Nanos,
 }
 
@@ -114,9 +121,12 @@ impl LeasedNames {
         self.learn(lease, (parent.0, name.into()), now, Nanos::ZERO)
     }
 
-    /// Remembers the name of a directory in the reply to a lookup, like [`Self::listed`].
-    pub fn looked_up(&self, lease: (FileId, Nanos), parent: INodeNo, name: &[u8], now: Nanos) -> Duration {
-        self.learn(lease, (parent.0, name.into()), now, now)
+    /// Remembers a name in the reply to a lookup, like [`Self::listed`]. Returns how long the kernel may use it.
+    pub fn looked_up(&self, attr: &Attr, until: Nanos, (parent, name): (INodeNo, &[u8]), now: Nanos) -> Used {
+        let is_dir = attr.kind == FileType::Directory;
+        let looked_up = if is_dir { now } else { Nanos::ZERO };
+        let attributes = self.learn((attr.file, until), (parent.0, name.into()), now, looked_up);
+        Used { name: if is_dir { attributes } else { Duration::ZERO }, attributes }
     }
 
     fn learn(&self, (file, until): (FileId, Nanos), place: Place, now: Nanos, looked_up: Nanos) -> Duration {

@@ -8,8 +8,8 @@
 //! * the caller's identity, and locks of processes behind the mount,
 //! * the rules by which the kernel may keep pages (see `pages`), and names of listings (see `leased_names`).
 //!
-//! The kernel uses attributes and names of a listing for a moment, unless they change (see `leased_names`). By default, it
-//! caches no others, so that every node sees changes by other nodes at once.
+//! The kernel uses names and attributes for a moment, unless they change (see `leased_names`). By default it caches no
+//! others, so that every node sees changes by other nodes at once.
 
 mod answer;
 mod attributes;

@@ -17,7 +17,7 @@ impl Op<'_> {
         Ok(MetaReply::Attr(self.attr(file, &inode)))
     }
 
-    /// Looks up a name for a mount. `lease_at` is the time before this step if the name of a directory is to be leased.
+    /// Looks up a name for a mount. `lease_at` is the time before this step if name and attributes are to be leased.
     pub(super) fn look_up(
         &self,
         s: &dyn Snapshot,
@@ -27,10 +27,8 @@ impl Op<'_> {
         let (file, inode) = walk(s, self, at)?.existing()?;
         let attr = self.attr(file, &inode);
         let is_name = !at.path.contains(&b'/') && !matches!(&*at.path, b"" | b"." | b"..");
-        // The kernel may take in the reply after it has dropped the name, so that a change of a name that was just
-        // looked up takes longer. Directories are seldom renamed.
         let leased = is_name
-            && inode.is_dir()
+            && attr.can_be_leased()
             && lease_at.is_some_and(|now| {
                 let found = std::iter::once(&attr);
                 self.core.name_leases.lock().grant(self.session, at.base, found, now)

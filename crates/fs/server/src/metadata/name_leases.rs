@@ -1,4 +1,4 @@
-//! Leases of names and attributes, which mounts take with a listing, or with the lookup of a directory.
+//! Leases of names and attributes, which mounts take with a listing or a lookup.
 //!
 //! The kernel of a mount uses such a name and its attributes by itself for a part of [`NAME_LEASE`]. A change of such a name,
 //! or of attributes of its file, is answered when all other mounts with a lease have dropped it, or when their leases

@@ -664,7 +664,7 @@ pub enum MetaRequest {
         /// Copied bytes in the datafiles: their ends count as recorded if the client has synced them, else none.
         copied: WrittenLens,
     },
-    /// Returns attributes as `Stat` does, for a mount that wants to use the name of a directory for
+    /// Returns attributes as `Stat` does, for a mount that wants to use them, and the name, for
     /// [`NAME_LEASE`](super::NAME_LEASE). It answers events. Reply: `LookedUp`.
     LookUp {
         /// Name to look up, in the directory `at.base`.
