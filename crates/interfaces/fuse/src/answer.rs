@@ -38,7 +38,7 @@ pub fn done(result: Answer<()>, reply: ReplyEmpty) {
 /// Replies with a name, which the kernel may cache for `name_ttl`, and its attributes.
 pub fn entry(result: Answer<Attr>, (name_ttl, attr_ttl): (Duration, Duration), reply: ReplyEntry) {
     match result {
-        Ok(found) => reply.entry_with_ttls(&name_ttl, &attr_ttl, &attr(&found), Generation(0)),
+        Ok(found) => reply.entry_with_ttls(&attr_ttl, &name_ttl, &attr(&found), Generation(0)),
         Err(Refusal(errno)) => reply.error(errno),
     }
 }

@@ -20,7 +20,7 @@ use super::serve::Call;
 use super::sessions::Sessions;
 use super::tables::{file_of_key, put_row, row};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use weft_core::{FileId, Nanos};
@@ -32,40 +32,44 @@ use weft_store::metadata::{
 use weft_wire::BoundSession;
 use weft_wire::meta::{Attr, NAME_LEASE, Outdated};
 
-/// Maximum number of leases of one period of [`NAME_LEASE`].
-const LEASES_MAX: usize = 1 << 17;
+/// Maximum number of leases.
+const LEASES_MAX: usize = 1 << 20;
+/// Time in which leases are granted that end together.
+const BATCH: Nanos = Nanos::from_ms(250);
 /// Time for which a directory is not leased after a change in it had to wait for a lease.
 const BUSY_FOR: Nanos = Nanos::from_s(2);
 /// Maximum number of directories remembered as busy. Beyond it nothing is leased.
 const BUSY_MAX: usize = 1024;
 
-/// A mount's lease of one file and the name that leads to it.
-#[derive(Clone, Copy, Debug)]
-struct Lease {
-    session: BoundSession,
+/// Number of a session with leases. It needs less memory than its id, in a set of a million leases.
+type SessionNumber = u32;
+
+/// Leases that end together.
+struct Batch {
     until: Nanos,
-    /// Event that ends it, if there is one.
-    event: Option<Ending>,
+    leases: BTreeSet<(FileId, SessionNumber)>,
 }
 
 /// Event that ends a lease.
 #[derive(Clone, Copy, Debug)]
 struct Ending {
-    number: u64,
+    /// Event to be acknowledged; `None` if the session was gone.
+    event: Option<u64>,
     /// Whether it ends the use of the name too, not only that of the attributes.
     of_name: bool,
+    /// Latest end of the lease.
+    until: Nanos,
 }
 
-/// Leases by file.
-type Leases = BTreeMap<FileId, Vec<Lease>>;
-
-/// Leases of all mounts.
+/// Leases of all mounts. A lease is of one file and the name that leads to it.
 #[derive(Default)]
 pub(super) struct NameLeases {
-    /// Those granted since `turned`, and in the period before.
-    current: Leases,
-    previous: Leases,
-    turned: Nanos,
+    /// The oldest first.
+    batches: VecDeque<Batch>,
+    /// Revoked leases.
+    endings: BTreeMap<(FileId, SessionNumber), Ending>,
+    /// Sessions by number.
+    sessions: Vec<BoundSession>,
     /// Directories in which changes had to wait for leases, with the ends of the times for which they are not leased.
     busy: BTreeMap<FileId, Nanos>,
 }
@@ -81,19 +85,31 @@ pub(super) struct Revocation {
 
 impl NameLeases {
     fn is_empty(&self) -> bool {
-        self.current.is_empty() && self.previous.is_empty()
+        self.batches.is_empty()
     }
 
     /// Forgets leases that have ended.
-    fn turn(&mut self, now: Nanos) {
-        if now.saturating_sub(self.turned) <= NAME_LEASE {
-            return;
+    fn forget_ended(&mut self, now: Nanos) {
+        let before = self.batches.len();
+        while self.batches.front().is_some_and(|batch| batch.until <= now) {
+            self.batches.pop_front();
         }
-        let ended = now.saturating_sub(self.turned) > Nanos(2 * NAME_LEASE.0);
-        let current = std::mem::take(&mut self.current);
-        self.previous = if ended { Leases::new() } else { current };
-        self.turned = now;
-        self.busy.retain(|_, until| *until > now);
+        if self.batches.len() < before {
+            self.endings.retain(|_, ending| ending.until > now);
+            self.busy.retain(|_, until| *until > now);
+        }
+        if self.batches.is_empty() {
+            self.sessions.clear();
+        }
+    }
+
+    fn number_of(&mut self, session: BoundSession) -> SessionNumber {
+        let known = self.sessions.iter().position(|known| *known == session);
+        let number = known.unwrap_or_else(|| {
+            self.sessions.push(session);
+            self.sessions.len() - 1
+        });
+        number as SessionNumber
     }
 
     /// Leases those of the names in `dir` that can be. Returns whether it did.
@@ -104,32 +120,36 @@ impl NameLeases {
         found: impl ExactSizeIterator<Item = &'a Attr>,
         now: Nanos,
     ) -> bool {
-        self.turn(now);
+        self.forget_ended(now);
         let is_busy = self.busy.len() >= BUSY_MAX || self.busy.get(&dir).is_some_and(|until| *until > now);
-        if is_busy || self.current.len() + found.len() > LEASES_MAX {
+        let leases: usize = self.batches.iter().map(|batch| batch.leases.len()).sum();
+        if is_busy || leases + found.len() > LEASES_MAX {
             return false;
         }
+        let number = self.number_of(session);
         let until = now.saturating_add(NAME_LEASE);
+        if self.batches.back().is_none_or(|batch| batch.until < until) {
+            let until = until.saturating_add(BATCH);
+            self.batches.push_back(Batch { until, leases: BTreeSet::new() });
+        }
+        let batch = self.batches.back_mut().expect("pushed");
         for attr in found.filter(|attr| attr.can_be_leased()) {
-            let of_file = self.current.entry(attr.file).or_default();
-            of_file.retain(|lease| lease.session != session);
-            of_file.push(Lease { session, until, event: None });
+            batch.leases.insert((attr.file, number));
+            // What is leased now is as after the change.
+            self.endings.remove(&(attr.file, number));
         }
         true
     }
 
     /// What earlier changes still wait for.
     fn pending(&mut self, now: Nanos) -> Vec<Revocation> {
-        self.turn(now);
-        let leases = self.current.values().chain(self.previous.values()).flatten();
-        let of_lease = |lease: &Lease| {
-            lease.event.map(|ending| Revocation {
-                session: lease.session,
-                event: Some(ending.number),
-                until: lease.until,
-            })
+        self.forget_ended(now);
+        let of = |(key, ending): (&(FileId, SessionNumber), &Ending)| Revocation {
+            session: self.sessions[key.1 as usize],
+            event: ending.event,
+            until: ending.until,
         };
-        leases.filter_map(of_lease).collect()
+        self.endings.iter().map(of).collect()
     }
 
     /// Ends the leases of sessions other than `session` for changed files. Returns what the change must wait for.
@@ -140,22 +160,33 @@ impl NameLeases {
         sessions: &Mutex<Sessions>,
         now: Nanos,
     ) -> Vec<Revocation> {
-        self.turn(now);
+        self.forget_ended(now);
         let mut revoked = Vec::new();
         for file in changes.inodes.union(&changes.files) {
             let of_name = changes.files.contains(file);
             let outdated = if of_name { Outdated::Name } else { Outdated::Attributes };
-            for leases in [&mut self.current, &mut self.previous] {
-                let Some(of_file) = leases.get_mut(file) else { continue };
-                of_file.retain(|lease| lease.until > now);
-                for lease in of_file.iter_mut().filter(|lease| lease.session != session) {
-                    if lease.event.is_none_or(|ending| of_name && !ending.of_name) {
-                        let number = sessions.lock().queue_event(lease.session, *file, outdated);
-                        lease.event = number.map(|number| Ending { number, of_name });
-                    }
-                    let Lease { session, until, event } = *lease;
-                    revoked.push(Revocation { session, event: event.map(|ending| ending.number), until });
+            // The latest end of each session's lease.
+            let mut ends: BTreeMap<SessionNumber, Nanos> = BTreeMap::new();
+            for batch in &self.batches {
+                let of_file = batch.leases.range((*file, SessionNumber::MIN)..=(*file, SessionNumber::MAX));
+                ends.extend(of_file.map(|(_, number)| (*number, batch.until)));
+            }
+            for (number, until) in ends {
+                let holder = self.sessions[number as usize];
+                if holder == session {
+                    continue;
                 }
+                let before = self.endings.get(&(*file, number)).copied();
+                let ending = match before.filter(|ending| ending.of_name || !of_name) {
+                    Some(ending) => ending,
+                    None => {
+                        let event = sessions.lock().queue_event(holder, *file, outdated);
+                        let ending = Ending { event, of_name, until };
+                        self.endings.insert((*file, number), ending);
+                        ending
+                    }
+                };
+                revoked.push(Revocation { session: holder, event: ending.event, until });
             }
         }
         if !revoked.is_empty() {
