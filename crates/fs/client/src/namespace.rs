@@ -150,15 +150,15 @@ impl<E: Env> Client<E> {
         let leased_at = self.session.core.env.now();
         let limit = limit.clamp(1, LIST_LIMIT_MAX);
         let request = MetaRequest::List { at: at.clone(), after: after.to_vec(), limit, with_attr, lease };
-        let MetaReply::Entries { entries, more, leased } =
+        let MetaReply::Entries { entries, more } =
             self.session.call_at(at, Effect::Repeatable, request).await?
         else {
             return Err(Error::unexpected_reply());
         };
-        let leased_until = leased.then(|| leased_at.saturating_add(NAME_LEASE));
+        let leased_until = leased_at.saturating_add(NAME_LEASE);
         let mut listed = Vec::with_capacity(entries.len());
         for mut entry in entries {
-            let until = leased_until.filter(|_| entry.attr.as_ref().is_some_and(Attr::can_be_leased));
+            let until = entry.leased.then_some(leased_until);
             if let Some(attr) = entry.attr.take_if(|attr| attr.invalid_size.is_some()) {
                 entry.attr = self.session.resolve(attr).await.ok().map(|known| known.attr);
             }

@@ -370,8 +370,13 @@ fn limited() -> Capability {
 
 #[test]
 fn encoded_replies_match_the_golden_bytes() {
-    let entry =
-        |name: &str, attr| Entry { name: name.into(), file: FileId(77), kind: FileType::Regular, attr };
+    let entry = |name: &str, attr: Option<Attr>| Entry {
+        name: name.into(),
+        file: FileId(77),
+        kind: FileType::Regular,
+        leased: attr.is_some(),
+        attr,
+    };
     let opened = Opened {
         attr: attr(false),
         layout: Some(layout()),
@@ -442,11 +447,7 @@ fn encoded_replies_match_the_golden_bytes() {
         MetaReply::Capability(cap()),
         MetaReply::Done,
         MetaReply::Target(b"../x".to_vec()),
-        MetaReply::Entries {
-            entries: vec![entry("a", None), entry("b", Some(attr(true)))],
-            more: true,
-            leased: true,
-        },
+        MetaReply::Entries { entries: vec![entry("a", None), entry("b", Some(attr(true)))], more: true },
         MetaReply::Value(vec![0, 255]),
         MetaReply::Names(vec!["user.a".into(), "user.b".into()]),
         MetaReply::Layout { layout: Some(layout()), default: Some(spec()) },

@@ -54,7 +54,7 @@ impl Listing {
             page: Vec::new(),
             current_page: None,
             more: true,
-            with_attributes: PLUS_MAX,
+            with_attributes: PLUS_MIN,
         }
     }
 
@@ -97,8 +97,8 @@ impl Listing {
         }
     }
 
-    /// Returns at most `limit` entries from number `index` on with their attributes, and leases them. They are not kept:
-    /// the kernel compares the time of its request with its own changes.
+    /// Returns at most `limit` entries from number `index` on with their attributes, and leases them. Attributes are not
+    /// kept: the kernel compares the time of its request with its own changes.
     ///
     /// # Errors
     /// Errors of the metadata service.
@@ -108,30 +108,30 @@ impl Listing {
         index: u64,
         limit: u32,
     ) -> Result<Vec<LeasedEntry>, Error> {
-        let (first, after) = &self.marks[self.marks.partition_point(|(first, _)| *first <= index) - 1];
-        let after = if *first == index {
-            after.clone()
-        } else {
-            match self.entry(client, index - 1)? {
-                Some(before) => before.name.clone(),
-                None => return Ok(Vec::new()),
-            }
-        };
+        let mark = self.marks.partition_point(|(first, _)| *first <= index) - 1;
+        if self.marks[mark].0 != index {
+            let Some(before) = self.entry(client, index - 1)? else { return Ok(Vec::new()) };
+            let after = before.name.clone();
+            self.marks.truncate(self.marks.partition_point(|(first, _)| *first < index));
+            self.marks.push((index, after));
+        }
+        let mark = self.marks.partition_point(|(first, _)| *first <= index) - 1;
+        let after = self.marks[mark].1.clone();
         let listed = match block_on(client.list_leased(&self.at, &after, limit)) {
             Err(error) if error.errno() == libc::EACCES => {
                 block_on(self.opener.list_leased(&self.at, &after, limit))
             }
             listed => listed,
         };
-        Ok(listed?.0)
-    }
-
-    /// Remembers that `last` is the entry before number `index`, so that listing can continue there.
-    fn mark(&mut self, index: u64, last: &[u8]) {
-        let before = self.marks.partition_point(|(first, _)| *first < index);
-        self.marks.truncate(before);
-        self.marks.push((index, last.to_vec()));
-        self.current_page = None;
+        let (listed, more) = listed?;
+        // Only the names are kept: listing continues behind any of them.
+        let named = |leased: &LeasedEntry| {
+            let Entry { name, file, kind, .. } = &leased.entry;
+            Entry { name: name.clone(), file: *file, kind: *kind, attr: None, leased: false }
+        };
+        (self.page, self.more) = (listed.iter().map(named).collect(), more);
+        self.current_page = Some(mark);
+        Ok(listed)
     }
 
     /// Discards fetched entries, so that the next listing from the start sees new names.
@@ -199,7 +199,8 @@ impl WeftFilesystem {
         }
         for (number, name) in [(0, "."), (1, "..")] {
             // The kernel uses only name, type and number of these two.
-            let entry = Entry { name: Vec::new(), file: FileId(ino.0), kind: Kind::Directory, attr: None };
+            let kind = Kind::Directory;
+            let entry = Entry { name: Vec::new(), file: FileId(ino.0), kind, attr: None, leased: false };
             let shown = FileAttr { ino, ..unknown_attr(&entry) };
             if number >= first && reply.add(ino, number + 1, name, &Duration::ZERO, &shown, Generation(0)) {
                 return Ok(());
@@ -208,7 +209,7 @@ impl WeftFilesystem {
         let mut number = first.max(2);
         let limit = listing.with_attributes.saturating_mul(2).clamp(PLUS_MIN, PLUS_MAX);
         let entries = listing.leased(&self.client, number - 2, limit)?;
-        let (now, mut last) = (self.client.env().now(), None);
+        let now = self.client.env().now();
         for LeasedEntry { entry, until } in &entries {
             let (shown, ttl) = match (&entry.attr, until) {
                 (Some(found), Some(until)) => {
@@ -226,12 +227,8 @@ impl WeftFilesystem {
                 self.inode_proofs.learn(found);
             }
             number += 1;
-            last = Some(&entry.name);
         }
-        if let Some(last) = last {
-            listing.with_attributes = (number - first) as u32;
-            listing.mark(number - 2, last);
-        }
+        listing.with_attributes = (number - first) as u32;
         Ok(())
     }
 }

@@ -146,13 +146,21 @@ impl Filesystem for WeftFilesystem {
         }
         // Listings bring attributes if the program seems to want them, and if the kernel can let names expire.
         let listing = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO;
-        let _ = config.add_capabilities(listing | InitFlags::FUSE_HAS_EXPIRE_ONLY);
+        if crate::kernel_lets_names_expire()
+            && config.add_capabilities(listing | InitFlags::FUSE_HAS_EXPIRE_ONLY).is_ok()
+        {
+            self.pages.names.enable();
+        }
         Ok(())
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.learn_leased_name(parent);
-        let found = block_on(self.client(request).look_up(&self.inode_proofs.child(parent, name)));
+        let (client, at) = (self.client(request), self.inode_proofs.child(parent, name));
+        let found = match self.pages.names.are_used() {
+            true => block_on(client.look_up(&at)),
+            false => block_on(client.stat_last_known(&at)).map(|known| (known, None)),
+        };
         let mut used = Used::default();
         if let Ok((known, until)) = &found {
             self.names.learn(known.attr.file.0, parent.0, name.as_bytes());

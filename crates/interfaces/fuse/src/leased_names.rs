@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weft_core::{FileId, Nanos};
 use weft_env::Env;
@@ -60,36 +61,36 @@ struct Leased {
 #[derive(Default)]
 pub struct LeasedNames {
     known: Mutex<Known>,
+    /// Whether the kernel can let names expire.
+    expires: AtomicBool,
     /// Connection to the kernel.
     device: OnceLock<File>,
 }
 
 #[derive(Default)]
 struct Known {
-    places: HashMap<u64, Leased>,
+    /// All names of each file. A rename by another session adds one before the event for the old one arrives.
+    places: HashMap<u64, Vec<Leased>>,
     files: HashMap<Place, u64>,
     /// Files in the order in which their leases end.
     ends: VecDeque<(Nanos, u64)>,
+    /// Times of events. An event may overtake the reply that it concerns.
+    dropped: HashMap<u64, Nanos>,
+    drops: VecDeque<(Nanos, u64)>,
 }
 
 impl Known {
     fn put(&mut self, file: u64, place: Place, until: Nanos, looked_up: Nanos) {
-        self.files.insert(place.clone(), file);
-        let earlier = self.places.get(&file).map_or(Nanos::ZERO, |leased| leased.looked_up);
-        let looked_up = looked_up.max(earlier);
-        let before = self.places.insert(file, Leased { place: place.clone(), until, looked_up });
-        if let Some(Leased { place: old, .. }) = before
-            && old != place
-        {
-            self.forget_place(&old, file);
+        let places = self.places.entry(file).or_default();
+        match places.iter_mut().find(|leased| leased.place == place) {
+            Some(leased) => {
+                leased.until = leased.until.max(until);
+                leased.looked_up = leased.looked_up.max(looked_up);
+            }
+            None => places.push(Leased { place: place.clone(), until, looked_up }),
         }
+        self.files.insert(place, file);
         self.ends.push_back((until, file));
-    }
-
-    fn forget_place(&mut self, place: &Place, file: u64) {
-        if self.files.get(place) == Some(&file) {
-            self.files.remove(place);
-        }
     }
 
     fn forget_ended(&mut self, now: Nanos) {
@@ -97,16 +98,41 @@ impl Known {
             && until <= now
         {
             self.ends.pop_front();
-            if self.places.get(&file).is_some_and(|leased| leased.until <= now)
-                && let Some(Leased { place, .. }) = self.places.remove(&file)
-            {
-                self.forget_place(&place, file);
+            let Some(places) = self.places.get_mut(&file) else { continue };
+            let files = &mut self.files;
+            places.retain(|leased| {
+                let is_over = leased.until <= now;
+                if is_over && files.get(&leased.place) == Some(&file) {
+                    files.remove(&leased.place);
+                }
+                !is_over
+            });
+            if places.is_empty() {
+                self.places.remove(&file);
+            }
+        }
+        while let Some(&(at, file)) = self.drops.front()
+            && at.saturating_add(NAME_LEASE) <= now
+        {
+            self.drops.pop_front();
+            if self.dropped.get(&file) == Some(&at) {
+                self.dropped.remove(&file);
             }
         }
     }
 }
 
 impl LeasedNames {
+    /// The kernel can let names expire.
+    pub fn enable(&self) {
+        self.expires.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether to lease names.
+    pub fn are_used(&self) -> bool {
+        self.expires.load(Ordering::Relaxed)
+    }
+
     /// Uses this connection from now on.
     ///
     /// # Errors
@@ -130,32 +156,23 @@ impl LeasedNames {
     }
 
     fn learn(&self, (file, until): (FileId, Nanos), place: Place, now: Nanos, looked_up: Nanos) -> Duration {
-        let age = NAME_LEASE.saturating_sub(until.saturating_sub(now));
-        if age > BEGIN_WITHIN || self.device.get().is_none() {
+        let requested = until.saturating_sub(NAME_LEASE);
+        let is_old = now.saturating_sub(requested) > BEGIN_WITHIN;
+        if is_old || !self.are_used() || self.device.get().is_none() {
             return Duration::ZERO;
         }
         let mut known = self.known.lock();
         known.forget_ended(now);
+        if known.dropped.get(&file.0).is_some_and(|at| *at >= requested) {
+            return Duration::ZERO;
+        }
         known.put(file.0, place, until, looked_up);
         Duration::from_nanos(USED_FOR.0)
     }
 
-    /// Waits until the kernel has surely taken in the latest reply to a lookup of a file.
-    pub fn wait_for_kernel(&self, file: FileId, env: &RealEnv) {
-        loop {
-            let looked_up =
-                self.known.lock().places.get(&file.0).map_or(Nanos::ZERO, |leased| leased.looked_up);
-            let left = looked_up.saturating_add(TAKEN_IN_WITHIN).saturating_sub(env.now());
-            if looked_up == Nanos::ZERO || left == Nanos::ZERO {
-                return;
-            }
-            std::thread::sleep(Duration::from_nanos(left.0));
-        }
-    }
-
     /// Returns the directory and name of an inode that the kernel may have reached without asking.
     pub fn place(&self, inode: u64) -> Option<(u64, Box<[u8]>)> {
-        self.known.lock().places.get(&inode).map(|leased| leased.place.clone())
+        self.known.lock().places.get(&inode)?.last().map(|leased| leased.place.clone())
     }
 
     /// Follows a rename by this mount before the kernel learns that it succeeded: the kernel uses the new name for as
@@ -164,32 +181,49 @@ impl LeasedNames {
         let place = |(parent, name): (INodeNo, &[u8])| -> Place { (parent.0, name.into()) };
         let (from, to) = (place(from), place(to));
         let mut known = self.known.lock();
-        let until = |known: &Known, file: u64| known.places.get(&file).map(|leased| leased.until);
-        let (moved, replaced) = (known.files.remove(&from), known.files.remove(&to));
-        if let Some(file) = moved
-            && let Some(until) = until(&known, file)
-        {
+        let leased = |known: &Known, at: &Place| {
+            let file = *known.files.get(at)?;
+            let of_place = known.places.get(&file)?.iter().find(|leased| leased.place == *at)?;
+            Some((file, of_place.until))
+        };
+        let (moved, replaced) = (leased(&known, &from), leased(&known, &to));
+        if let Some((file, until)) = moved {
             known.put(file, to, until, Nanos::ZERO);
         }
-        if let Some(file) = replaced
-            && exchange
-            && let Some(until) = until(&known, file)
-        {
+        if let (true, Some((file, until))) = (exchange, replaced) {
             known.put(file, from, until, Nanos::ZERO);
         }
     }
 
-    /// Makes the kernel forget name and attributes of a file. Not for serving threads: the kernel waits for requests in
-    /// the directory that they have to serve.
-    pub fn drop_now(&self, notifier: &Notifier, file: FileId) {
-        let mut dropped = None;
-        // A rename may move the name while the kernel drops the old one.
-        while let Some(place) = self.place(file.0).filter(|place| dropped.as_ref() != Some(place)) {
+    /// An event for a file has arrived: replies to earlier requests lease it no more.
+    pub fn outdated(&self, file: FileId, now: Nanos) {
+        let mut known = self.known.lock();
+        known.forget_ended(now);
+        known.dropped.insert(file.0, now);
+        known.drops.push_back((now, file.0));
+    }
+
+    /// Makes the kernel forget names and attributes of a file, after [`Self::outdated`]. If the name itself has changed,
+    /// waits first until the kernel has surely taken in the latest reply to a lookup of it. Not for serving threads: the
+    /// kernel waits for requests in the directory that they have to serve.
+    pub fn drop_now(&self, notifier: &Notifier, file: FileId, of_name: bool, env: &RealEnv) {
+        let mut dropped: Vec<Place> = Vec::new();
+        loop {
+            // A rename by this mount may move the name while the kernel drops the old one.
+            let next = self.known.lock().places.get(&file.0).and_then(|places| {
+                let mut left = places.iter().filter(|leased| !dropped.contains(&leased.place));
+                left.next().map(|leased| (leased.place.clone(), leased.looked_up))
+            });
+            let Some((place, looked_up)) = next else { break };
+            if of_name && looked_up > Nanos::ZERO {
+                let left = looked_up.saturating_add(TAKEN_IN_WITHIN).saturating_sub(env.now());
+                std::thread::sleep(Duration::from_nanos(left.0));
+            }
             self.expire(&place);
-            // Without offset: attributes only. An inode that the kernel does not know is not an error.
-            let _ = notifier.inval_inode(INodeNo(file.0), -1, 0);
-            dropped = Some(place);
+            dropped.push(place);
         }
+        // Without offset: attributes only. An inode that the kernel does not know is not an error.
+        let _ = notifier.inval_inode(INodeNo(file.0), -1, 0);
     }
 
     fn expire(&self, (parent, name): &Place) {
@@ -221,6 +255,7 @@ mod tests {
     fn names() -> LeasedNames {
         let names = LeasedNames::default();
         names.device.set(File::open("/dev/null").expect("a device")).expect("the first");
+        names.enable();
         names
     }
 
@@ -259,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn renames_move_names() {
+    fn renames_add_names() {
         let names = names();
         learn(&names, 7, b"a", 0, 1000);
         learn(&names, 8, b"b", 0, 1000);
@@ -268,13 +303,37 @@ mod tests {
         names.renamed((INodeNo(2), b"b"), (INodeNo(1), b"b"), true);
         assert_eq!(place(&names, 7), Some((1, b"b".to_vec())));
         assert_eq!(place(&names, 8), Some((2, b"b".to_vec())), "exchanged");
-        names.renamed((INodeNo(1), b"b"), (INodeNo(2), b"b"), false);
-        assert_eq!(place(&names, 7), Some((2, b"b".to_vec())));
-        // The replaced file has lost its name, and a later rename does not give it one.
-        names.renamed((INodeNo(2), b"b"), (INodeNo(3), b"x"), false);
-        assert_eq!(place(&names, 7), Some((3, b"x".to_vec())));
         names.renamed((INodeNo(1), b"unknown"), (INodeNo(3), b"x"), false);
-        assert_eq!(names.known.lock().files.len(), 0);
+        assert_eq!(names.known.lock().files.len(), 3);
+        learn(&names, 9, b"c", 1000, 2000);
+        assert_eq!((names.known.lock().files.len(), names.known.lock().places.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_reply_after_an_event_leases_only_if_it_was_requested_later() {
+        let names = names();
+        let used = Duration::from_nanos(USED_FOR.0);
+        names.outdated(FileId(7), Nanos::from_ms(100));
+        assert_eq!(learn(&names, 7, b"a", 150, 1000), Duration::ZERO, "requested at 0");
+        assert_eq!(learn(&names, 7, b"a", 150, 1100), Duration::ZERO, "requested at the same time");
+        assert_eq!(learn(&names, 8, b"b", 150, 1000), used, "another file");
+        assert_eq!(learn(&names, 7, b"a", 150, 1101), used);
+        names.outdated(FileId(9), Nanos::from_ms(1200));
+        assert_eq!(names.known.lock().dropped.len(), 1, "forgotten when no reply can be that late");
+    }
+
+    #[test]
+    fn a_file_keeps_all_names_that_the_kernel_may_use() {
+        let names = names();
+        learn(&names, 7, b"before", 0, 1000);
+        learn(&names, 7, b"after", 100, 1100);
+        let all = |names: &LeasedNames| -> Vec<Vec<u8>> {
+            let known = names.known.lock();
+            known.places[&7].iter().map(|leased| leased.place.1.to_vec()).collect()
+        };
+        assert_eq!(all(&names), [b"before".to_vec(), b"after".to_vec()]);
+        learn(&names, 8, b"b", 1050, 2050);
+        assert_eq!(all(&names), [b"after".to_vec()]);
     }
 
     #[test]

@@ -106,9 +106,9 @@ pub fn mount(client: Client<RealEnv>, dir: &Path, options: &MountOptions) -> io:
         MountOption::NoSuid,
         MountOption::NoAtime,
     ];
-    if options.allow_other {
-        // The metadata service checks every request, but only the kernel sees opens of pipes and connections to
-        // sockets. The kernel checks those only if it checks everything.
+    if options.allow_other || kernel_lets_names_expire() {
+        // The metadata service checks every request. But the kernel uses leased names without one, and only the kernel
+        // sees opens of pipes and connections to sockets. It checks those only if it checks everything.
         config.mount_options.push(MountOption::DefaultPermissions);
     }
     if options.read_only {
@@ -138,6 +138,13 @@ pub fn mount(client: Client<RealEnv>, dir: &Path, options: &MountOptions) -> io:
 fn is_colocated(client: &Client<RealEnv>) -> bool {
     let here = |address: &Address| matches!(address, Address::Unix(path) if path.exists());
     client.map().servers.iter().all(|server| server.addresses.iter().any(here))
+}
+
+/// Whether the kernel can let names expire, as Linux can since 6.2.
+fn kernel_lets_names_expire() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 2)
 }
 
 /// Returns the default number of threads that serve the kernel. If requests wait for the network, there are more

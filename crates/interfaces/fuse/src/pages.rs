@@ -31,8 +31,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weft_client::{Client, OpenFile};
 use weft_core::{ByteLen, FileId};
+use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::Outdated;
+use weft_wire::meta::{NAME_LEASE, Outdated};
 
 /// Maximum number of files remembered after their last close; beyond it, the oldest are forgotten.
 const REMEMBERED_MAX: usize = 65_536;
@@ -197,11 +198,8 @@ impl Pages {
                                 let len = if end > i64::MAX as u64 { 0 } else { end - start };
                                 pages.dropper.drop_now(&notifier, event.file, start, len);
                             }
-                            Outdated::Attributes => pages.names.drop_now(&notifier, event.file),
-                            Outdated::Name => {
-                                pages.names.wait_for_kernel(event.file, client.env());
-                                pages.names.drop_now(&notifier, event.file);
-                            }
+                            Outdated::Attributes => pages.drop_name(&notifier, event.file, false),
+                            Outdated::Name => pages.drop_name(&notifier, event.file, true),
                         }
                         done = done.max(event.number);
                     }
@@ -213,6 +211,26 @@ impl Pages {
             }
         })?;
         Ok(())
+    }
+
+    /// Has a thread drop a name, and waits for it, but not longer than the lease: the kernel may hold the lock of the
+    /// directory for long, and later events would wait, too.
+    fn drop_name(self: &Arc<Self>, notifier: &Notifier, file: FileId, of_name: bool) {
+        self.names.outdated(file, self.client.env().now());
+        let (done, is_done) = std::sync::mpsc::channel();
+        let (pages, notifier) = (Arc::clone(self), notifier.clone());
+        let drop = move || {
+            pages.names.drop_now(&notifier, file, of_name, pages.client.env());
+            let _ = done.send(());
+        };
+        let limit = NAME_LEASE.as_duration();
+        match std::thread::Builder::new().name("weft-names".to_owned()).spawn(drop) {
+            Ok(_) => {
+                let _ = is_done.recv_timeout(limit);
+            }
+            // Without a thread, the lease ends by itself.
+            Err(_) => std::thread::sleep(limit),
+        }
     }
 
     fn reconnected(&self, notifier: &Notifier) {

@@ -192,12 +192,9 @@ pub fn meta_reply_seeds() -> Vec<Vec<u8>> {
         file: FileId(n),
         kind: FileType::Regular,
         attr: None,
-    };
-    seeds.push(encoded(&MetaReply::Entries {
-        entries: (0..4096).map(entry).collect(),
-        more: true,
         leased: false,
-    }));
+    };
+    seeds.push(encoded(&MetaReply::Entries { entries: (0..4096).map(entry).collect(), more: true }));
     // As many elements as fit: the most memory per byte of body.
     seeds.push(encoded(&MetaReply::Names(vec![String::new(); 600_000])));
     seeds

@@ -28,10 +28,9 @@ impl Op<'_> {
         let attr = self.attr(file, &inode);
         let is_name = !at.path.contains(&b'/') && !matches!(&*at.path, b"" | b"." | b"..");
         let leased = is_name
-            && attr.can_be_leased()
             && lease_at.is_some_and(|now| {
                 let found = std::iter::once(&attr);
-                self.core.name_leases.lock().grant(self.session, at.base, found, now)
+                self.core.name_leases.lock().grant(self.session, at.base, found, now) == [true]
             });
         Ok(MetaReply::LookedUp { attr, leased })
     }

@@ -55,15 +55,15 @@ impl Op<'_> {
             if let Some(invalid_size) = attr.as_ref().and_then(|attr: &Attr| attr.invalid_size.as_ref()) {
                 layouts += COLUMN_BYTES * invalid_size.layout.objects().count();
             }
-            entries.push(Entry { name, file: row.file, kind: file_type(row.kind), attr });
+            entries.push(Entry { name, file: row.file, kind: file_type(row.kind), attr, leased: false });
         }
-        // A search permission that the caller lacks, the kernel of its mount checks.
-        let leased = with_attr
-            && lease_at.is_some_and(|now| {
-                let found: Vec<&Attr> = entries.iter().filter_map(|entry| entry.attr.as_ref()).collect();
-                self.core.name_leases.lock().grant(self.session, dir, found.into_iter(), now)
-            });
-        Ok(MetaReply::Entries { entries, more, leased })
+        if let Some(now) = lease_at.filter(|_| with_attr) {
+            let found: Vec<&Attr> = entries.iter().filter_map(|entry| entry.attr.as_ref()).collect();
+            let leased = self.core.name_leases.lock().grant(self.session, dir, found.into_iter(), now);
+            let with_attr = entries.iter_mut().filter(|entry| entry.attr.is_some());
+            with_attr.zip(leased).for_each(|(entry, leased)| entry.leased = leased);
+        }
+        Ok(MetaReply::Entries { entries, more })
     }
 }
 

@@ -9,7 +9,9 @@
 //! | --- | --- |
 //! | change by the mount itself | its kernel knows |
 //! | second change before the first was acknowledged | waits for the same event |
+//! | a name is created in a directory where the end of a lease is awaited | waits, too: it may replace the name in use |
 //! | the mount's connection breaks | its lease ends by itself |
+//! | a mount does not answer | it gets no lease for [`SILENT_FOR`] |
 //! | name removed or replaced while leased elsewhere | its directory is not leased for [`BUSY_FOR`]: two mounts that remove files there would wait for each other, because the kernel locks the directory for each removal and for each drop |
 //! | restart | the first changes wait until leases of the previous start have ended, if there were any |
 
@@ -41,6 +43,11 @@ const BUSY_FOR: Nanos = Nanos::from_s(2);
 /// Maximum number of directories remembered as busy. Beyond it nothing is leased.
 const BUSY_MAX: usize = 1024;
 
+/// Time for which a session that did not answer gets no leases.
+const SILENT_FOR: Nanos = Nanos::from_s(60);
+/// Key of revocations that concern no name.
+const NO_DIR: FileId = FileId(0);
+
 /// Number of a session with leases. It needs less memory than its id, in a set of a million leases.
 type SessionNumber = u32;
 
@@ -66,12 +73,16 @@ struct Ending {
 pub(super) struct NameLeases {
     /// The oldest first.
     batches: VecDeque<Batch>,
-    /// Revoked leases.
+    /// Revoked leases. A file is not leased again until they have ended, because it may soon change again.
     endings: BTreeMap<(FileId, SessionNumber), Ending>,
     /// Sessions by number.
     sessions: Vec<BoundSession>,
+    /// Revocations until their leases have ended, by directory of the changed names; [`NO_DIR`] for those of attributes.
+    pending: BTreeMap<FileId, Vec<Revocation>>,
     /// Directories in which changes had to wait for leases, with the ends of the times for which they are not leased.
     busy: BTreeMap<FileId, Nanos>,
+    /// Sessions that let a revoked lease end without an answer, with the ends of the times for which they get none.
+    silent: BTreeMap<BoundSession, Nanos>,
 }
 
 /// Wait of a change for one lease.
@@ -96,10 +107,19 @@ impl NameLeases {
         }
         if self.batches.len() < before {
             self.endings.retain(|_, ending| ending.until > now);
-            self.busy.retain(|_, until| *until > now);
+            self.pending.retain(|_, waits| {
+                waits.retain(|wait| wait.until > now);
+                !waits.is_empty()
+            });
         }
         if self.batches.is_empty() {
             self.sessions.clear();
+        }
+        if self.busy.len() >= BUSY_MAX {
+            self.busy.retain(|_, until| *until > now);
+        }
+        if self.silent.len() >= BUSY_MAX {
+            self.silent.retain(|_, until| *until > now);
         }
     }
 
@@ -112,19 +132,23 @@ impl NameLeases {
         number as SessionNumber
     }
 
-    /// Leases those of the names in `dir` that can be. Returns whether it did.
+    /// Leases those of the names in `dir` that can be, and tells it for each.
     pub(super) fn grant<'a>(
         &mut self,
         session: BoundSession,
         dir: FileId,
         found: impl ExactSizeIterator<Item = &'a Attr>,
         now: Nanos,
-    ) -> bool {
+    ) -> Vec<bool> {
         self.forget_ended(now);
-        let is_busy = self.busy.len() >= BUSY_MAX || self.busy.get(&dir).is_some_and(|until| *until > now);
+        let is_over = |until: Option<&Nanos>| until.is_none_or(|until| *until <= now);
         let leases: usize = self.batches.iter().map(|batch| batch.leases.len()).sum();
-        if is_busy || leases + found.len() > LEASES_MAX {
-            return false;
+        let may_lease = is_over(self.busy.get(&dir))
+            && is_over(self.silent.get(&session))
+            && self.busy.len().max(self.silent.len()) < BUSY_MAX
+            && leases + found.len() <= LEASES_MAX;
+        if !may_lease {
+            return vec![false; found.len()];
         }
         let number = self.number_of(session);
         let until = now.saturating_add(NAME_LEASE);
@@ -133,23 +157,29 @@ impl NameLeases {
             self.batches.push_back(Batch { until, leases: BTreeSet::new() });
         }
         let batch = self.batches.back_mut().expect("pushed");
-        for attr in found.filter(|attr| attr.can_be_leased()) {
-            batch.leases.insert((attr.file, number));
-            // What is leased now is as after the change.
-            self.endings.remove(&(attr.file, number));
-        }
-        true
+        let endings = &self.endings;
+        found
+            .map(|attr| {
+                let mut ended =
+                    endings.range((attr.file, SessionNumber::MIN)..=(attr.file, SessionNumber::MAX));
+                let can_be = attr.can_be_leased() && ended.next().is_none();
+                if can_be {
+                    batch.leases.insert((attr.file, number));
+                }
+                can_be
+            })
+            .collect()
     }
 
-    /// What earlier changes still wait for.
-    fn pending(&mut self, now: Nanos) -> Vec<Revocation> {
-        self.forget_ended(now);
-        let of = |(key, ending): (&(FileId, SessionNumber), &Ending)| Revocation {
-            session: self.sessions[key.1 as usize],
-            event: ending.event,
-            until: ending.until,
-        };
-        self.endings.iter().map(of).collect()
+    /// Revocations of earlier changes in directories, or of all.
+    fn pending(&self, dirs: Option<&BTreeSet<FileId>>) -> impl Iterator<Item = Revocation> {
+        let is_wanted = move |dir: &FileId| dirs.is_none_or(|dirs| dirs.contains(dir));
+        self.pending.iter().filter(move |(dir, _)| is_wanted(dir)).flat_map(|(_, waits)| waits).copied()
+    }
+
+    /// A session has not answered before its lease ended.
+    fn set_silent(&mut self, session: BoundSession, now: Nanos) {
+        self.silent.insert(session, now.saturating_add(SILENT_FOR));
     }
 
     /// Ends the leases of sessions other than `session` for changed files. Returns what the change must wait for.
@@ -161,7 +191,10 @@ impl NameLeases {
         now: Nanos,
     ) -> Vec<Revocation> {
         self.forget_ended(now);
-        let mut revoked = Vec::new();
+        // A name whose removal waits for a mount may be in use there although another change replaces it now.
+        let of_others = |wait: &Revocation| wait.session != session;
+        let mut revoked: Vec<Revocation> = self.pending(Some(&changes.dirs)).filter(of_others).collect();
+        let mut is_new = false;
         for file in changes.inodes.union(&changes.files) {
             let of_name = changes.files.contains(file);
             let outdated = if of_name { Outdated::Name } else { Outdated::Attributes };
@@ -186,10 +219,16 @@ impl NameLeases {
                         ending
                     }
                 };
-                revoked.push(Revocation { session: holder, event: ending.event, until });
+                let wait = Revocation { session: holder, event: ending.event, until };
+                let no_dir = BTreeSet::from([NO_DIR]);
+                for dir in if of_name { &changes.dirs } else { &no_dir } {
+                    self.pending.entry(*dir).or_default().push(wait);
+                }
+                is_new |= of_name;
+                revoked.push(wait);
             }
         }
-        if !revoked.is_empty() {
+        if is_new {
             let until = now.saturating_add(BUSY_FOR);
             self.busy.extend(changes.dirs.iter().map(|dir| (*dir, until)));
         }
@@ -204,7 +243,7 @@ struct Changes {
     inodes: BTreeSet<FileId>,
     /// Files whose names are removed or replaced.
     files: BTreeSet<FileId>,
-    /// Directories with removed or replaced names.
+    /// Directories with added, removed or replaced names.
     dirs: BTreeSet<FileId>,
 }
 
@@ -229,9 +268,11 @@ impl Noted<'_> {
         }
         if table == Table::Inodes {
             self.changes.inodes.insert(file_of_key(key));
-        } else if let Ok(Some(DentryRow { file, .. })) = row(self.inner, Table::Dentries, key) {
+            return;
+        }
+        self.changes.dirs.insert(file_of_key(key));
+        if let Ok(Some(DentryRow { file, .. })) = row(self.inner, Table::Dentries, key) {
             self.changes.files.insert(file);
-            self.changes.dirs.insert(file_of_key(key));
         }
     }
 }
@@ -267,7 +308,7 @@ pub(super) struct Revoked {
 }
 
 impl<E: Env> Service<E> {
-    /// Runs `body` in a transaction, and revokes the leases of other mounts for what it changes.
+    /// Runs `body` in a transaction, and revokes the leases of other mounts for its changes.
     pub(super) fn revoking<T>(
         &self,
         t: &mut dyn Transaction,
@@ -278,27 +319,29 @@ impl<E: Env> Service<E> {
         let mut noted = Noted { inner: t, changes: Changes::default(), notes, has_changed: false };
         let result = body(&mut noted, op)?;
         let Noted { changes, has_changed, .. } = noted;
-        if op.is_repeated.get() {
-            // The first request may still wait, or have waited in the previous start.
-            let waits = self.core.name_leases.lock().pending(self.env.now());
-            return Ok((result, Revoked { waits, has_changed: true }));
-        }
+        let has_changed = has_changed || op.is_repeated.get();
         if !notes || is_seeded(Mutant::KeptName) {
             return Ok((result, Revoked { waits: Vec::new(), has_changed }));
         }
         let mut leases = self.core.name_leases.lock();
-        let waits = leases.revoke(&changes, op.session, &self.sessions, self.env.now());
+        let mut waits = leases.revoke(&changes, op.session, &self.sessions, self.env.now());
+        if op.is_repeated.get() {
+            // The first request may still wait, or have waited in the previous start.
+            waits.extend(leases.pending(None));
+        }
+        if !waits.is_empty() {
+            self.event_changed.notify_all();
+        }
         Ok((result, Revoked { waits, has_changed }))
     }
 
-    /// Waits until no mount uses what a change has revoked. Not even a stop of the service ends this wait, which is at
-    /// most [`NAME_LEASE`] long.
+    /// Waits until no mount uses names and attributes that a change has revoked. Not even a stop of the service ends this
+    /// wait, which takes at most [`NAME_LEASE`] and [`BATCH`].
     pub(super) async fn wait_for_revoked(&self, revoked: Revoked) {
         let known_from = if revoked.has_changed { self.names_known_from } else { Nanos::ZERO };
         if revoked.waits.is_empty() && known_from == Nanos::ZERO {
             return;
         }
-        self.event_changed.notify_all();
         loop {
             let epoch = self.event_changed.epoch();
             let now = self.env.now();
@@ -311,10 +354,27 @@ impl<E: Env> Service<E> {
             };
             let left = until.unwrap_or_default().max(known_from).saturating_sub(now);
             if left == Nanos::ZERO {
-                return;
+                break;
             }
             self.event_changed.wait(epoch, Some(left)).await;
         }
+        let silent: Vec<BoundSession> = {
+            let sessions = self.sessions.lock();
+            let has_answered = |wait: &&Revocation| {
+                wait.event.is_some_and(|event| sessions.has_acknowledged(wait.session, event))
+            };
+            revoked.waits.iter().filter(|wait| !has_answered(wait)).map(|wait| wait.session).collect()
+        };
+        let now = self.env.now();
+        silent.iter().for_each(|session| self.core.name_leases.lock().set_silent(*session, now));
+    }
+
+    /// Whether all leases, of this start and earlier ones, have ended.
+    pub(super) fn has_no_leases(&self) -> bool {
+        let now = self.env.now();
+        let mut leases = self.core.name_leases.lock();
+        leases.forget_ended(now);
+        leases.is_empty() && self.names_known_from <= now
     }
 
     /// Whether names may be leased to the caller: it answers events, and a restart would know that there are leases.
@@ -327,7 +387,7 @@ impl<E: Env> Service<E> {
         }
         let incarnation = self.core.incarnation;
         let recorded = self.journal.write(|t| -> Outcome<()> {
-            put_row(t, Table::Counters, LEASING_START_KEY, &incarnation);
+            record_leases(t, incarnation);
             Ok(())
         });
         let Ok(((), point)) = recorded else { return false };
@@ -335,6 +395,16 @@ impl<E: Env> Service<E> {
         self.has_recorded_leases.fetch_or(is_durable, Ordering::AcqRel);
         is_durable
     }
+}
+
+/// Records that the start `incarnation` may grant leases, or that leases of an earlier one may not have ended.
+pub(super) fn record_leases(t: &mut dyn Transaction, incarnation: u32) {
+    put_row(t, Table::Counters, LEASING_START_KEY, &incarnation);
+}
+
+/// Records that there are no leases.
+pub(super) fn forget_leases(t: &mut dyn Transaction) {
+    t.delete(Table::Counters, LEASING_START_KEY);
 }
 
 /// Whether the start `incarnation` may have granted leases.

@@ -17,6 +17,8 @@ struct Session {
     /// At most one event per file and kind: a newer one includes the older one's range.
     events: BTreeMap<u64, Event>,
     last_event: u64,
+    /// Latest event of any session before it connected, which it can never complete.
+    before: u64,
     /// Whether it is of a job with I/O delegates.
     is_of_job: bool,
     /// Whether it has asked for events and is of no job, which makes it a mount.
@@ -47,7 +49,8 @@ impl Sessions {
 
     pub(super) fn connected(&mut self, session: BoundSession, is_of_job: bool) {
         self.ended.remove(&session);
-        let entry = self.alive.entry(session).or_default();
+        let before = self.last_event;
+        let entry = self.alive.entry(session).or_insert_with(|| Session { before, ..Session::default() });
         entry.connections += 1;
         entry.is_of_job = is_of_job;
     }
@@ -146,9 +149,9 @@ impl Sessions {
         self.alive.get(&session).map(|entry| entry.events.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Whether a session has completed event `number`. One that has ended has not.
+    /// Whether a session has completed event `number`. One that has ended has not, even if it has returned.
     pub(super) fn has_acknowledged(&self, session: BoundSession, number: u64) -> bool {
-        self.alive.get(&session).is_some_and(|entry| entry.done >= number)
+        self.alive.get(&session).is_some_and(|entry| number > entry.before && entry.done >= number)
     }
 
     /// Whether a session has completed event `number`, or has ended.
@@ -185,6 +188,8 @@ mod tests {
         assert!(!sessions.has_acknowledged(a, 4), "but it has dropped nothing either");
         sessions.connected(a, false);
         assert_eq!(sessions.queue_event(a, file, pages(0, 1)), Some(5), "numbers do not repeat");
+        sessions.acknowledge(a, 5);
+        assert!(sessions.has_acknowledged(a, 5) && !sessions.has_acknowledged(a, 4), "its event was lost");
     }
 
     #[test]

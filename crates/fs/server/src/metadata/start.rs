@@ -6,7 +6,7 @@ use super::layouts::Layouts;
 use super::lineage;
 use super::locking::Locks;
 use super::moves::Moves;
-use super::name_leases::had_leases;
+use super::name_leases::{forget_leases, had_leases, record_leases};
 use super::op::{Core, seconds};
 use super::opens::Opens;
 use super::quotas::Quotas;
@@ -236,6 +236,9 @@ impl<E: Env> Service<E> {
             let row = start_row(t)?;
             let unused = self.is_unused();
             put_start_row(t, &weft_store::metadata::StartRow { clean: true, unused, ..row });
+            if self.has_no_leases() {
+                forget_leases(t);
+            }
             Ok(())
         });
         if let Ok((_, point)) = ended {
@@ -258,6 +261,10 @@ fn begin(
     let unused = start.incarnation == 0 || start.clean && start.unused;
     let leased_names = had_leases(t, start.incarnation)?;
     start.incarnation += 1;
+    if leased_names {
+        // If this start ends before those leases do, the next one waits for them.
+        record_leases(t, start.incarnation);
+    }
     (start.clean, start.unused) = (false, false);
     put_start_row(t, &start);
     if inode(t, ROOT)?.is_none() {

@@ -99,12 +99,11 @@ impl Mount {
         let until = env.now().saturating_add(NAME_LEASE);
         let request =
             MetaRequest::List { at: at(dir), after: vec![], limit: 100, with_attr: true, lease: true };
-        let MetaReply::Entries { entries, leased, .. } = self.peer.ask(request).await else {
-            panic!("no entries")
-        };
+        let MetaReply::Entries { entries, .. } = self.peer.ask(request).await else { panic!("no entries") };
+        let leased = entries.iter().any(|entry| entry.leased);
         for entry in entries {
             let path = format!("{dir}/{}", String::from_utf8(entry.name).expect("a name"));
-            match entry.attr.filter(|attr| leased && attr.can_be_leased()) {
+            match entry.attr.filter(|_| entry.leased) {
                 Some(attr) => drop(self.in_use.lock().insert(path, Used { attr, until })),
                 None => drop(self.in_use.lock().remove(&path)),
             }
@@ -155,7 +154,8 @@ fn a_change_waits_until_mounts_have_dropped_the_name_or_the_lease_ends() {
         let mut delays = vec![None, Some(Nanos::from_ms(200)), Some(Nanos::from_ms(200))];
         let mut mount = Mount::new(&env, &service, 2, move || delays.pop().flatten()).await;
         let plain = MetaRequest::List { at: at("d"), after: vec![], limit: 9, with_attr: true, lease: true };
-        let MetaReply::Entries { leased, .. } = other.ask(plain).await else { panic!("no entries") };
+        let MetaReply::Entries { entries, .. } = other.ask(plain).await else { panic!("no entries") };
+        let leased = entries.iter().any(|entry| entry.leased);
         assert!(!leased, "a session without events gets no lease");
         assert!(mount.list(&env, "d").await);
 
@@ -214,21 +214,25 @@ fn attributes_that_change_without_the_service_are_not_leased() {
         let (handle, _) = other.open("d/written", WRITE).await.expect("opens");
         let grown = other.ask(MetaRequest::Grow { handle }).await;
         assert!(matches!(grown, MetaReply::Relocated { .. }), "{grown:?}");
-        let mount = Mount::new(&env, &service, 2, || None).await;
+        let mount = Mount::new(&env, &service, 2, || Some(Nanos(0))).await;
         assert!(mount.list(&env, "d").await);
         let in_use: Vec<String> = mount.in_use.lock().keys().cloned().collect();
         assert_eq!(in_use, ["d/plain", "d/sub"]);
         let took = time_of(&env, &mut other, chmod("d/linked", 0o600)).await;
         assert!(took < AT_ONCE, "{took}");
         other.close(handle, WriteSummary::default()).await.expect("closes");
-        // The growth of a file comes before the first change of its datafiles.
+        // An open for writing ends the lease of attributes, and the file is not leased again at once. Its growth ends the
+        // next lease before the first change of its datafiles.
         let (handle, _) = other.open("d/plain", WRITE).await.expect("opens");
-        assert!(mount.list(&env, "d").await);
-        let begun = env.now();
+        assert!(!mount.uses("d/plain", env.now()));
+        mount.list(&env, "d").await;
+        assert!(!mount.uses("d/plain", env.now()));
+        env.sleep(Nanos::from_s(2)).await;
+        mount.list(&env, "d").await;
+        assert!(mount.uses("d/plain", env.now()));
         let grown = other.ask(MetaRequest::Grow { handle }).await;
         assert!(matches!(grown, MetaReply::Relocated { .. }), "{grown:?}");
-        let took = env.now().saturating_sub(begun);
-        assert!(took > Nanos::from_ms(900) && !mount.uses("d/plain", env.now()), "{took}");
+        assert!(!mount.uses("d/plain", env.now()));
     });
 }
 
@@ -294,6 +298,48 @@ fn after_a_crash_changes_wait_for_leases_of_the_previous_start() {
             service.shutdown().await;
         });
     }
+}
+
+#[test]
+fn a_mount_that_does_not_answer_gets_no_leases_for_a_while() {
+    with_service(7, |env, service| async move {
+        let mut other = Peer::new(&service, 1, user(0));
+        other.mkdir("d").await.expect("makes");
+        other.touch("d/a").await.expect("creates");
+        other.touch("d/b").await.expect("creates");
+        let silent = Mount::new(&env, &service, 2, || None).await;
+        let answering = Mount::new(&env, &service, 3, || Some(Nanos(0))).await;
+        assert!(silent.list(&env, "d").await);
+        let took = time_of(&env, &mut other, chmod("d/a", 0o600)).await;
+        assert!(took > Nanos::from_ms(900), "{took}");
+        assert!(!silent.list(&env, "d").await);
+        assert!(answering.list(&env, "d").await);
+        let took = time_of(&env, &mut other, chmod("d/b", 0o600)).await;
+        assert!(took < AT_ONCE, "{took}");
+        env.sleep(Nanos::from_s(61)).await;
+        assert!(silent.list(&env, "d").await);
+    });
+}
+
+#[test]
+fn a_name_created_where_a_removal_waits_for_a_mount_waits_too() {
+    with_service(8, |env, service| async move {
+        let mut other = Peer::new(&service, 1, user(0));
+        other.mkdir("d").await.expect("makes");
+        other.touch("d/a").await.expect("creates");
+        let mount = Mount::new(&env, &service, 2, || None).await;
+        assert!(mount.list(&env, "d").await);
+        let (calls, ctx, seq) = (service.clone(), other.ctx.clone(), other.seq + 1);
+        env.spawn("remover", move || async move {
+            let request = MetaRequest::Unlink { at: link_at("d/a") };
+            calls.call(&ctx, MetaCall { seq, on_behalf: None, request }).await;
+        })
+        .expect("a task");
+        env.sleep(Nanos::from_ms(50)).await;
+        let mut third = Peer::new(&service, 3, user(0));
+        third.touch("d/a").await.expect("creates another file");
+        assert!(!mount.uses("d/a", env.now()));
+    });
 }
 
 /// A random change in the directories `d0` and `d1`. Errors such as ENOENT are expected.

@@ -26,6 +26,8 @@ pub struct Entry {
     pub kind: FileType,
     /// Attributes, if requested and if the caller may search the directory.
     pub attr: Option<Attr>,
+    /// Whether the session has leased name and attributes: it gets an event before a change of them is answered.
+    pub leased: bool,
 }
 
 /// Event that a mount or an I/O delegate must handle: something that it caches of a file is outdated.
@@ -135,9 +137,6 @@ pub enum MetaReply {
         entries: Vec<Entry>,
         /// Whether another page follows.
         more: bool,
-        /// Whether the session has leased the names whose [`Attr::can_be_leased`], with their attributes: it gets an event
-        /// before a change of one is answered.
-        leased: bool,
     },
     /// The value of an extended attribute.
     Value(#[serde(with = "serde_bytes")] Vec<u8>),
@@ -317,7 +316,7 @@ pub enum MetaReply {
     LookedUp {
         /// Attributes.
         attr: Attr,
-        /// Whether the session has leased the name, as for `Entries`.
+        /// Whether the session has leased name and attributes, as for [`Entry`].
         leased: bool,
     },
 }
