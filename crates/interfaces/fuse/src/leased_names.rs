@@ -306,7 +306,8 @@ mod tests {
         names.renamed((INodeNo(1), b"unknown"), (INodeNo(3), b"x"), false);
         assert_eq!(names.known.lock().files.len(), 3);
         learn(&names, 9, b"c", 1000, 2000);
-        assert_eq!((names.known.lock().files.len(), names.known.lock().places.len()), (1, 1));
+        let known = names.known.lock();
+        assert_eq!((known.files.len(), known.places.len()), (1, 1));
     }
 
     #[test]
