@@ -8,8 +8,10 @@ use crate::open::SET_IDS;
 use fuser::{Errno, FileHandle, INodeNo, ReplyStatfs, Request, TimeOrNow};
 use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use weft_client::StatFs;
 use weft_core::{ByteLen, FileId};
+use weft_env::Env;
 use weft_env::real::block_on;
 use weft_wire::meta::{Attr, SetAttr};
 
@@ -30,11 +32,24 @@ pub struct Changes {
 impl WeftFilesystem {
     /// Returns attributes. The kernel relies on those of an open file for offsets: they are exact, or an error. Those
     /// of a name are the last known ones while a data server is unreachable.
-    pub fn attributes_of(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>) -> Answer<Attr> {
-        match fh.and_then(|fh| self.files.get(fh.0)) {
-            Some(handle) => Ok(block_on(handle.file.attr())?),
-            None => Ok(block_on(self.client(request).stat_last_known(&self.inode_proofs.inode(ino)))?.attr),
+    /// Also returns the time for which the kernel may use them.
+    pub fn attributes_of(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: Option<FileHandle>,
+    ) -> Answer<(Attr, Duration)> {
+        if let Some(handle) = fh.and_then(|fh| self.files.get(fh.0)) {
+            return Ok((block_on(handle.file.attr())?, self.ttl()));
         }
+        let (client, at) = (self.client(request), self.inode_proofs.inode(ino));
+        if !self.pages.names.are_used() {
+            return Ok((block_on(client.stat_last_known(&at))?.attr, self.ttl()));
+        }
+        let (known, until) = block_on(client.look_up(&at))?;
+        let lease = until.map(|until| (known.attr.file, until));
+        let used = lease.map(|lease| self.pages.names.queried(lease, client.env().now()));
+        Ok((known.attr, used.unwrap_or_default().max(self.ttl())))
     }
 
     /// Changes attributes, including the size. Returns the new attributes.

@@ -179,13 +179,13 @@ impl Filesystem for WeftFilesystem {
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
         let result = self.attributes_of(request, ino, fh);
         match (result, fh.and_then(|fh| self.files.get(fh.0))) {
-            (Ok(found), Some(handle)) => {
-                let ttl = self.ttl();
+            (Ok((found, ttl)), Some(handle)) => {
                 self.pages.answer_size(&handle, found.size, move |stored| {
                     answer::attributes(stored.map(|()| found), ttl, reply);
                 });
             }
-            (result, _) => self.attr(result, reply),
+            (Ok((found, ttl)), None) => answer::attributes(Ok(found), ttl, reply),
+            (Err(refusal), _) => answer::attributes(Err(refusal), Duration::ZERO, reply),
         }
     }
 

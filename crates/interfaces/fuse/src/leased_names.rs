@@ -155,7 +155,21 @@ impl LeasedNames {
         Used { name: if is_dir { attributes } else { Duration::ZERO }, attributes }
     }
 
-    fn learn(&self, (file, until): (FileId, Nanos), place: Place, now: Nanos, looked_up: Nanos) -> Duration {
+    /// Returns the time for which the kernel may use the attributes in the reply to a query of an inode.
+    pub fn queried(&self, lease: (FileId, Nanos), now: Nanos) -> Duration {
+        self.learn_at(lease, None, now)
+    }
+
+    fn learn(&self, lease: (FileId, Nanos), place: Place, now: Nanos, looked_up: Nanos) -> Duration {
+        self.learn_at(lease, Some((place, looked_up)), now)
+    }
+
+    fn learn_at(
+        &self,
+        (file, until): (FileId, Nanos),
+        place: Option<(Place, Nanos)>,
+        now: Nanos,
+    ) -> Duration {
         let requested = until.saturating_sub(NAME_LEASE);
         let is_old = now.saturating_sub(requested) > BEGIN_WITHIN;
         if is_old || !self.are_used() || self.device.get().is_none() {
@@ -166,7 +180,9 @@ impl LeasedNames {
         if known.dropped.get(&file.0).is_some_and(|at| *at >= requested) {
             return Duration::ZERO;
         }
-        known.put(file.0, place, until, looked_up);
+        if let Some((place, looked_up)) = place {
+            known.put(file.0, place, until, looked_up);
+        }
         Duration::from_nanos(USED_FOR.0)
     }
 

@@ -26,7 +26,8 @@ impl Op<'_> {
     ) -> Outcome<MetaReply> {
         let (file, inode) = walk(s, self, at)?.existing()?;
         let attr = self.attr(file, &inode);
-        let is_name = !at.path.contains(&b'/') && !matches!(&*at.path, b"" | b"." | b"..");
+        // A name in the directory `base`, or the inode itself.
+        let is_name = !at.path.contains(&b'/') && !matches!(&*at.path, b"." | b"..");
         let leased = is_name
             && lease_at.is_some_and(|now| {
                 let found = std::iter::once(&attr);

@@ -667,7 +667,7 @@ pub enum MetaRequest {
     /// Returns attributes as `Stat` does, for a mount that wants to use them, and the name, for
     /// [`NAME_LEASE`](super::NAME_LEASE). It answers events. Reply: `LookedUp`.
     LookUp {
-        /// Name to look up, in the directory `at.base`.
+        /// Name to look up in the directory `at.base`; or this inode, whose attributes are wanted.
         at: InodePath,
     },
 }
