@@ -50,7 +50,7 @@ impl Dir {
 
     fn next(&mut self, with_attr: bool) -> Res<Option<(&Dirent, Option<Attr>)>> {
         self.fill(with_attr)?;
-        let Some(Entry { name, file, kind, attr }) = self.page.pop() else { return Ok(None) };
+        let Some(Entry { name, file, kind, attr, .. }) = self.page.pop() else { return Ok(None) };
         if name.len() > NAME_LEN_MAX {
             return Err(Fail::new(libc::EOVERFLOW, "a name of more than 255 bytes"));
         }
