@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """A directory with many files: on Weft with `weft run`, on a mount of it, and in a local directory.
 
-Creates files, and prints the rate of each tenth. Then lists them, in alternating order: `ls -f`, `find`, and `ls -l` with
-and without the directory's name. Printed are medians over the rounds, and ratios to the local directory. Then asks for
-the attributes of each file by name, and removes all, again with the rate of each tenth.
+Creates files, and prints the rate of each tenth. Then lists them, in alternating order: `ls -f`, `find`, and `ls -l`
+with and without the directory's name. Printed are medians over the rounds, and ratios to the local directory. Then asks
+for the attributes of each file by name, and removes all, again with the rate of each tenth.
 
 usage: scripts/directory.py [--files N] [--rounds N] [--dir DIR]
 
-Needs the release build of weft and FUSE. Servers and files are in DIR (default: target), which needs 2 GiB for 1,000,000
-files.
+Needs the release build of weft and FUSE. Servers and files are in DIR (default: target), which needs 2 GiB for
+1,000,000 files.
 """
 
 import argparse
@@ -75,7 +75,8 @@ def measure(args, weft, where):
         arms = {"local": ([], local / "d"), "run": (run, pathlib.Path("/weft/d")), "mount": ([], mount / "d")}
         print(f"{args.files} files in one directory; operations per second in each tenth of the files")
         tenths("create", args, arms, ("local", "run"))
-        print(f"\n{'seconds, median of ' + str(args.rounds):24}" + "".join(f"{arm:>10}" for arm in arms), "  ratios to local")
+        heading = f"seconds, median of {args.rounds}"
+        print(f"\n{heading:24}" + "".join(f"{arm:>10}" for arm in arms) + "  ratios to local")
         for name in LISTINGS:
             times = {arm: [] for arm in arms}
             for number in range(args.rounds):
@@ -98,9 +99,8 @@ def tenths(what, args, arms, names):
     """Prints the rates of an operation on all files."""
     for arm in names:
         prefix, at = arms[arm]
-        done = subprocess.run(
-            [*prefix, sys.executable, "-c", LOAD, what, str(at), str(args.files)], check=True, capture_output=True, text=True
-        )
+        load = [*prefix, sys.executable, "-c", LOAD, what, str(at), str(args.files)]
+        done = subprocess.run(load, check=True, capture_output=True, text=True)
         print(f"{what:8}{arm:8}{done.stdout.strip()}", flush=True)
 
 

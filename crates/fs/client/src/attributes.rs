@@ -42,11 +42,12 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// As for [`Client::stat_last_known`].
     pub async fn look_up(&self, at: &InodePath) -> Result<(LastKnown, Option<Nanos>)> {
-        let leased_at = self.session.core.env.now();
+        let until = self.session.core.env.now().saturating_add(NAME_LEASE);
         let (known, leased) = self.find(at, MetaRequest::LookUp { at: at.clone() }).await?;
-        Ok((known, leased.then(|| leased_at.saturating_add(NAME_LEASE))))
+        Ok((known, leased.then_some(until)))
     }
 
+    /// Finds the attributes of a name by `request`. Also returns whether the name is leased.
     async fn find(&self, at: &InodePath, request: MetaRequest) -> Result<(LastKnown, bool)> {
         let mut tries = 0;
         loop {

@@ -101,7 +101,6 @@ pub use host_or_weft::{HostOrWeftFile, HostOrWeftFs, HostOrWeftPath};
 pub use locks::Wait;
 pub use log::set_log;
 pub use migrate::{MoveOptions, MoveOutcome, MoveProgress, MoveReport, ProgressCallback};
-pub use namespace::LeasedEntry;
 pub use options::{Checksums, ClientOptions, Credentials, IssuedKey, Key, Transport};
 pub use pinned_extents::PinnedExtents;
 pub use size::LastKnown;

@@ -9,15 +9,6 @@ use weft_core::Nanos;
 use weft_env::{Address, Env};
 use weft_wire::meta::{Attr, Entry, FileType, InodePath, LIST_LIMIT_MAX, MetaReply, MetaRequest, NAME_LEASE};
 
-/// Entry of a directory with attributes that the caller may use for some time.
-#[derive(Clone, Debug)]
-pub struct LeasedEntry {
-    /// Name and attributes.
-    pub entry: Entry,
-    /// Time until which both may be used, unless an event says that the name is outdated. `None` without a lease.
-    pub until: Option<Nanos>,
-}
-
 impl<E: Env> Client<E> {
     /// Creates a directory. `mode` has the umask applied already.
     ///
@@ -121,11 +112,11 @@ impl<E: Env> Client<E> {
         limit: u32,
         with_attr: bool,
     ) -> Result<(Vec<Entry>, bool)> {
-        let (entries, more) = self.list_page(at, after, limit, (with_attr, false)).await?;
-        Ok((entries.into_iter().map(|leased| leased.entry).collect(), more))
+        self.list_page(at, after, limit, (with_attr, false)).await
     }
 
-    /// Returns a page of a directory with attributes as [`Self::list`] does, and leases its names.
+    /// Returns a page of a directory with attributes as [`Self::list`] does, and leases its names. Those that are
+    /// [leased](Entry::leased) may be used until the returned time, unless an event says that they are outdated.
     ///
     /// The caller must handle the events of [`Client::wait_events`].
     ///
@@ -136,8 +127,10 @@ impl<E: Env> Client<E> {
         at: &InodePath,
         after: &[u8],
         limit: u32,
-    ) -> Result<(Vec<LeasedEntry>, bool)> {
-        self.list_page(at, after, limit, (true, true)).await
+    ) -> Result<(Vec<Entry>, bool, Nanos)> {
+        let until = self.session.core.env.now().saturating_add(NAME_LEASE);
+        let (entries, more) = self.list_page(at, after, limit, (true, true)).await?;
+        Ok((entries, more, until))
     }
 
     async fn list_page(
@@ -146,25 +139,20 @@ impl<E: Env> Client<E> {
         after: &[u8],
         limit: u32,
         (with_attr, lease): (bool, bool),
-    ) -> Result<(Vec<LeasedEntry>, bool)> {
-        let leased_at = self.session.core.env.now();
+    ) -> Result<(Vec<Entry>, bool)> {
         let limit = limit.clamp(1, LIST_LIMIT_MAX);
         let request = MetaRequest::List { at: at.clone(), after: after.to_vec(), limit, with_attr, lease };
-        let MetaReply::Entries { entries, more } =
+        let MetaReply::Entries { mut entries, more } =
             self.session.call_at(at, Effect::Repeatable, request).await?
         else {
             return Err(Error::unexpected_reply());
         };
-        let leased_until = leased_at.saturating_add(NAME_LEASE);
-        let mut listed = Vec::with_capacity(entries.len());
-        for mut entry in entries {
-            let until = entry.leased.then_some(leased_until);
+        for entry in &mut entries {
             if let Some(attr) = entry.attr.take_if(|attr| attr.invalid_size.is_some()) {
                 entry.attr = self.session.resolve(attr).await.ok().map(|known| known.attr);
             }
-            listed.push(LeasedEntry { entry, until });
         }
-        Ok((listed, more))
+        Ok((entries, more))
     }
 }
 

@@ -97,7 +97,7 @@ fn list(client: &Client) -> usize {
     loop {
         let at = InodePath::from_root(b"d".to_vec(), true);
         let request = MetaRequest::List { at, after, limit: LIST_LIMIT_MAX, with_attr: true, lease: false };
-        let MetaReply::Entries { entries, more, .. } = client.ask(0, request) else { panic!("no entries") };
+        let MetaReply::Entries { entries, more } = client.ask(0, request) else { panic!("no entries") };
         count += entries.len();
         match entries.into_iter().last() {
             Some(last) if more => after = last.name,

@@ -15,17 +15,6 @@ use std::time::{Duration, Instant};
 const STEPS: u64 = 700;
 const DIRECTORIES: u64 = 6;
 
-/// Whether the kernel can let names expire (Linux 6.2), and prints the reason if it cannot.
-fn kernel_lets_names_expire() -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("readable");
-    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version < (6, 2) {
-        println!("SKIPPED: the kernel is older than Linux 6.2, so that mounts use no names of listings");
-    }
-    version >= (6, 2)
-}
-
 /// Requests to the metadata service so far.
 fn requests(cluster: &Embedded) -> u64 {
     let status = cluster.status();
@@ -35,7 +24,11 @@ fn requests(cluster: &Embedded) -> u64 {
 
 #[test]
 fn a_listing_brings_the_attributes_of_all_files() {
-    if !mounts::possible() || !kernel_lets_names_expire() {
+    if !mounts::possible() {
+        return;
+    }
+    if !weft_fuse::kernel_lets_names_expire() {
+        println!("SKIPPED: the kernel is older than Linux 6.2, so that mounts use no names of listings");
         return;
     }
     const FILES: u64 = 3000;
@@ -61,7 +54,7 @@ fn a_listing_brings_the_attributes_of_all_files() {
     });
 }
 
-/// What a test knows of a name: mode and, for a file, its length.
+/// Mode of an inode and, for a file, its length.
 type Known = (u32, Option<u64>);
 
 fn known(path: &Path) -> Option<Known> {

@@ -31,8 +31,8 @@ pub struct Changes {
 
 impl WeftFilesystem {
     /// Returns attributes. The kernel relies on those of an open file for offsets: they are exact, or an error. Those
-    /// of a name are the last known ones while a data server is unreachable.
-    /// Also returns the time for which the kernel may use them.
+    /// of a name are the last known ones while a data server is unreachable. Also returns the time for which the kernel
+    /// may use them.
     pub fn attributes_of(
         &self,
         request: &Request,
@@ -42,13 +42,9 @@ impl WeftFilesystem {
         if let Some(handle) = fh.and_then(|fh| self.files.get(fh.0)) {
             return Ok((block_on(handle.file.attr())?, self.ttl()));
         }
-        let (client, at) = (self.client(request), self.inode_proofs.inode(ino));
-        if !self.pages.names.are_used() {
-            return Ok((block_on(client.stat_last_known(&at))?.attr, self.ttl()));
-        }
-        let (known, until) = block_on(client.look_up(&at))?;
-        let lease = until.map(|until| (known.attr.file, until));
-        let used = lease.map(|lease| self.pages.names.queried(lease, client.env().now()));
+        let client = self.client(request);
+        let (known, until) = self.look_up(&client, &self.inode_proofs.inode(ino))?;
+        let used = until.map(|until| self.pages.names.queried((known.attr.file, until), client.env().now()));
         Ok((known.attr, used.unwrap_or_default().max(self.ttl())))
     }
 

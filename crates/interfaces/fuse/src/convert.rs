@@ -2,8 +2,8 @@
 
 use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime};
-use weft_core::Timestamp;
-use weft_wire::meta::{Attr, Entry, FileType, OpenFlags, SetTime};
+use weft_core::{FileId, Timestamp};
+use weft_wire::meta::{Attr, FileType, OpenFlags, SetTime};
 
 /// Preferred transfer size that `stat` reports, in bytes.
 const BLOCK_SIZE: u32 = 1 << 20;
@@ -73,19 +73,23 @@ pub fn attr(attr: &Attr) -> FileAttr {
     }
 }
 
-/// Attributes of an entry whose attributes are unknown. The kernel gets another inode number, so that it keeps what it
-/// knows of the file itself.
-pub fn unknown_attr(entry: &Entry) -> FileAttr {
-    const OTHER: u64 = 1 << 63;
+/// Returns the inode number for an entry of `file` whose attributes are unknown. It is of no file, so that the kernel
+/// keeps the attributes that it has of this one.
+pub fn stand_in(file: FileId) -> INodeNo {
+    INodeNo(1 << 63 | file.0)
+}
+
+/// Returns attributes of which only inode number and type are known.
+pub fn type_only(ino: INodeNo, kind: fuser::FileType) -> FileAttr {
     FileAttr {
-        ino: INodeNo(OTHER | entry.file.0),
+        ino,
         size: 0,
         blocks: 0,
         atime: SystemTime::UNIX_EPOCH,
         mtime: SystemTime::UNIX_EPOCH,
         ctime: SystemTime::UNIX_EPOCH,
         crtime: SystemTime::UNIX_EPOCH,
-        kind: kind(entry.kind),
+        kind,
         perm: 0,
         nlink: 1,
         uid: 0,

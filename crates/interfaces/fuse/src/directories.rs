@@ -5,20 +5,18 @@
 //! Listing continues exactly even if names were removed meanwhile, and seeking backward is possible.
 
 use crate::answer::Answer;
-use crate::convert::{attr, kind, unknown_attr};
+use crate::convert::{attr, kind, stand_in, type_only};
 use crate::filesystem::WeftFilesystem;
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request,
-};
+use fuser::{Errno, FileHandle, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus, Request};
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-use weft_client::{Client, Error, LeasedEntry};
-use weft_core::FileId;
+use weft_client::{Client, Error};
+use weft_core::Nanos;
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{Entry, FileType as Kind, InodePath};
+use weft_wire::meta::{Entry, InodePath};
 
 /// Entries per request.
 const PAGE: u32 = 1024;
@@ -69,16 +67,11 @@ impl Listing {
             self.current_page = None;
         }
         loop {
-            let mark = self.marks.partition_point(|(first, _)| *first <= index) - 1;
+            let mark = self.mark_before(index);
             if self.current_page != Some(mark) {
                 let after = &self.marks[mark].1;
-                let page = match block_on(client.list(&self.at, after, PAGE, false)) {
-                    Err(error) if error.errno() == libc::EACCES => {
-                        block_on(self.opener.list(&self.at, after, PAGE, false))
-                    }
-                    page => page,
-                };
-                let (entries, more) = page?;
+                let (entries, more) =
+                    self.fetch(client, |client| block_on(client.list(&self.at, after, PAGE, false)))?;
                 self.page = entries;
                 self.more = more;
                 self.current_page = Some(mark);
@@ -97,8 +90,25 @@ impl Listing {
         }
     }
 
-    /// Returns at most `limit` entries from number `index` on with their attributes, and leases them. Attributes are not
-    /// kept: the kernel compares the time of its request with its own changes.
+    /// Returns the index in `marks` of the last one not behind entry number `index`.
+    fn mark_before(&self, index: u64) -> usize {
+        self.marks.partition_point(|(first, _)| *first <= index) - 1
+    }
+
+    /// Fetches entries as `client`, or as the opener if that lacks permission.
+    fn fetch<T>(
+        &self,
+        client: &Client<RealEnv>,
+        list: impl Fn(&Client<RealEnv>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match list(client) {
+            Err(error) if error.errno() == libc::EACCES => list(&self.opener),
+            listed => listed,
+        }
+    }
+
+    /// Returns at most `limit` entries from number `index` on with their attributes, and leases them until the returned
+    /// time. Attributes are not kept: the kernel compares the time of its request with its own changes.
     ///
     /// # Errors
     /// Errors of the metadata service.
@@ -107,31 +117,23 @@ impl Listing {
         client: &Client<RealEnv>,
         index: u64,
         limit: u32,
-    ) -> Result<Vec<LeasedEntry>, Error> {
-        let mark = self.marks.partition_point(|(first, _)| *first <= index) - 1;
+    ) -> Result<(Vec<Entry>, Nanos), Error> {
+        let mut mark = self.mark_before(index);
         if self.marks[mark].0 != index {
-            let Some(before) = self.entry(client, index - 1)? else { return Ok(Vec::new()) };
+            let Some(before) = self.entry(client, index - 1)? else { return Ok((Vec::new(), Nanos::ZERO)) };
             let after = before.name.clone();
-            self.marks.truncate(self.marks.partition_point(|(first, _)| *first < index));
+            mark = self.mark_before(index) + 1;
+            self.marks.truncate(mark);
             self.marks.push((index, after));
         }
-        let mark = self.marks.partition_point(|(first, _)| *first <= index) - 1;
-        let after = self.marks[mark].1.clone();
-        let listed = match block_on(client.list_leased(&self.at, &after, limit)) {
-            Err(error) if error.errno() == libc::EACCES => {
-                block_on(self.opener.list_leased(&self.at, &after, limit))
-            }
-            listed => listed,
-        };
-        let (listed, more) = listed?;
-        // Only the names are kept: listing continues behind any of them.
-        let named = |leased: &LeasedEntry| {
-            let Entry { name, file, kind, .. } = &leased.entry;
-            Entry { name: name.clone(), file: *file, kind: *kind, attr: None, leased: false }
-        };
-        (self.page, self.more) = (listed.iter().map(named).collect(), more);
+        let after = &self.marks[mark].1;
+        let (entries, more, until) =
+            self.fetch(client, |client| block_on(client.list_leased(&self.at, after, limit)))?;
+        // Without attributes: listing may continue behind any of the names.
+        let named = |entry: &Entry| Entry { name: entry.name.clone(), attr: None, ..*entry };
+        (self.page, self.more) = (entries.iter().map(named).collect(), more);
         self.current_page = Some(mark);
-        Ok(listed)
+        Ok((entries, until))
     }
 
     /// Discards fetched entries, so that the next listing from the start sees new names.
@@ -199,25 +201,23 @@ impl WeftFilesystem {
         }
         for (number, name) in [(0, "."), (1, "..")] {
             // The kernel uses only name, type and number of these two.
-            let kind = Kind::Directory;
-            let entry = Entry { name: Vec::new(), file: FileId(ino.0), kind, attr: None, leased: false };
-            let shown = FileAttr { ino, ..unknown_attr(&entry) };
+            let shown = type_only(ino, FileType::Directory);
             if number >= first && reply.add(ino, number + 1, name, &Duration::ZERO, &shown, Generation(0)) {
                 return Ok(());
             }
         }
         let mut number = first.max(2);
         let limit = listing.with_attributes.saturating_mul(2).clamp(PLUS_MIN, PLUS_MAX);
-        let entries = listing.leased(&self.client, number - 2, limit)?;
+        let (entries, until) = listing.leased(&self.client, number - 2, limit)?;
         let now = self.client.env().now();
-        for LeasedEntry { entry, until } in &entries {
-            let (shown, ttl) = match (&entry.attr, until) {
-                (Some(found), Some(until)) => {
-                    let used = self.pages.names.listed((entry.file, *until), ino, &entry.name, now);
+        for entry in &entries {
+            let (shown, ttl) = match &entry.attr {
+                Some(found) if entry.leased => {
+                    let used = self.pages.names.listed((entry.file, until), (ino, &entry.name), now);
                     (attr(found), used.max(self.ttl()))
                 }
-                (Some(found), None) => (attr(found), self.ttl()),
-                (None, _) => (unknown_attr(entry), Duration::ZERO),
+                Some(found) => (attr(found), self.ttl()),
+                None => (type_only(stand_in(entry.file), kind(entry.kind)), Duration::ZERO),
             };
             let name = OsStr::from_bytes(&entry.name);
             if reply.add(shown.ino, number + 1, name, &ttl, &shown, Generation(0)) {

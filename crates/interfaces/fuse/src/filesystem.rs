@@ -31,11 +31,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, SystemTime};
-use weft_client::{Client, Error};
-use weft_core::{Extent, FileOffset};
+use weft_client::{Client, Error, LastKnown};
+use weft_core::{Extent, FileOffset, Nanos};
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::Attr;
+use weft_wire::meta::{Attr, InodePath};
 
 /// Maximum length of a write that the kernel may send and of a read that it may request, in bytes.
 pub const TRANSFER_LEN_MAX: u32 = 1 << 20;
@@ -85,6 +85,18 @@ impl WeftFilesystem {
 
     pub fn ttl(&self) -> Duration {
         self.options.attribute_ttl
+    }
+
+    /// Returns the last known attributes, and the end of the lease of the name if there is one.
+    pub fn look_up(
+        &self,
+        client: &Client<RealEnv>,
+        at: &InodePath,
+    ) -> Result<(LastKnown, Option<Nanos>), Error> {
+        match self.pages.names.are_used() {
+            true => block_on(client.look_up(at)),
+            false => block_on(client.stat_last_known(at)).map(|known| (known, None)),
+        }
     }
 
     /// Replies with a name and its inode, which the kernel may use from then on.
@@ -157,10 +169,7 @@ impl Filesystem for WeftFilesystem {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.learn_leased_name(parent);
         let (client, at) = (self.client(request), self.inode_proofs.child(parent, name));
-        let found = match self.pages.names.are_used() {
-            true => block_on(client.look_up(&at)),
-            false => block_on(client.stat_last_known(&at)).map(|known| (known, None)),
-        };
+        let found = self.look_up(&client, &at);
         let mut used = Used::default();
         if let Ok((known, until)) = &found {
             self.names.learn(known.attr.file.0, parent.0, name.as_bytes());

@@ -143,33 +143,26 @@ impl LeasedNames {
     }
 
     /// Remembers a name of a listing that the kernel is going to get. Returns the time for which it may use it.
-    pub fn listed(&self, lease: (FileId, Nanos), parent: INodeNo, name: &[u8], now: Nanos) -> Duration {
-        self.learn(lease, (parent.0, name.into()), now, Nanos::ZERO)
+    pub fn listed(&self, lease: (FileId, Nanos), (parent, name): (INodeNo, &[u8]), now: Nanos) -> Duration {
+        self.learn(lease, Some(((parent.0, name.into()), Nanos::ZERO)), now)
     }
 
     /// Remembers a name in the reply to a lookup, like [`Self::listed`]. Returns how long the kernel may use it.
     pub fn looked_up(&self, attr: &Attr, until: Nanos, (parent, name): (INodeNo, &[u8]), now: Nanos) -> Used {
         let is_dir = attr.kind == FileType::Directory;
         let looked_up = if is_dir { now } else { Nanos::ZERO };
-        let attributes = self.learn((attr.file, until), (parent.0, name.into()), now, looked_up);
+        let attributes = self.learn((attr.file, until), Some(((parent.0, name.into()), looked_up)), now);
         Used { name: if is_dir { attributes } else { Duration::ZERO }, attributes }
     }
 
     /// Returns the time for which the kernel may use the attributes in the reply to a query of an inode.
     pub fn queried(&self, lease: (FileId, Nanos), now: Nanos) -> Duration {
-        self.learn_at(lease, None, now)
+        self.learn(lease, None, now)
     }
 
-    fn learn(&self, lease: (FileId, Nanos), place: Place, now: Nanos, looked_up: Nanos) -> Duration {
-        self.learn_at(lease, Some((place, looked_up)), now)
-    }
-
-    fn learn_at(
-        &self,
-        (file, until): (FileId, Nanos),
-        place: Option<(Place, Nanos)>,
-        now: Nanos,
-    ) -> Duration {
+    /// Remembers a leased name, if there is one, with the time of a reply to a lookup that gives it to the kernel. Returns
+    /// the time for which the kernel may use the lease.
+    fn learn(&self, (file, until): (FileId, Nanos), name: Option<(Place, Nanos)>, now: Nanos) -> Duration {
         let requested = until.saturating_sub(NAME_LEASE);
         let is_old = now.saturating_sub(requested) > BEGIN_WITHIN;
         if is_old || !self.are_used() || self.device.get().is_none() {
@@ -180,7 +173,7 @@ impl LeasedNames {
         if known.dropped.get(&file.0).is_some_and(|at| *at >= requested) {
             return Duration::ZERO;
         }
-        if let Some((place, looked_up)) = place {
+        if let Some((place, looked_up)) = name {
             known.put(file.0, place, until, looked_up);
         }
         Duration::from_nanos(USED_FOR.0)
@@ -277,7 +270,7 @@ mod tests {
 
     fn learn(names: &LeasedNames, file: u64, name: &[u8], now_ms: u64, until_ms: u64) -> Duration {
         let (now, until) = (Nanos::from_ms(now_ms), Nanos::from_ms(until_ms));
-        names.listed((FileId(file), until), INodeNo(1), name, now)
+        names.listed((FileId(file), until), (INodeNo(1), name), now)
     }
 
     fn place(names: &LeasedNames, file: u64) -> Option<(u64, Vec<u8>)> {

@@ -142,8 +142,8 @@ fn is_colocated(client: &Client<RealEnv>) -> bool {
     client.map().servers.iter().all(|server| server.addresses.iter().any(here))
 }
 
-/// Whether the kernel can let names expire, as Linux can since 6.2.
-fn kernel_lets_names_expire() -> bool {
+/// Whether the kernel can let names expire, as Linux can since 6.2. On others a mount leases no names.
+pub fn kernel_lets_names_expire() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 2)

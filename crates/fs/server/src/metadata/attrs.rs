@@ -26,9 +26,9 @@ impl Op<'_> {
     ) -> Outcome<MetaReply> {
         let (file, inode) = walk(s, self, at)?.existing()?;
         let attr = self.attr(file, &inode);
-        // A name in the directory `base`, or the inode itself.
-        let is_name = !at.path.contains(&b'/') && !matches!(&*at.path, b"." | b"..");
-        let leased = is_name
+        // The inode `base`, or a name in this directory. The directory of a longer path may be busy.
+        let is_near = !at.path.contains(&b'/') && !matches!(&*at.path, b"." | b"..");
+        let leased = is_near
             && lease_at.is_some_and(|now| {
                 let found = std::iter::once(&attr);
                 self.core.name_leases.lock().grant(self.session, at.base, found, now) == [true]

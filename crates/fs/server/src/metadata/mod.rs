@@ -314,7 +314,7 @@ pub struct Service<E: Env> {
     grace_is_over: AtomicBool,
     /// Time after which mounts have dropped the pages they kept before the start.
     pages_known_from: Nanos,
-    /// Time after which leases of names from before the start have ended.
+    /// Time at which the last name lease of the previous start has ended.
     names_known_from: Nanos,
     /// Whether the database records that this start leases names.
     has_recorded_leases: AtomicBool,

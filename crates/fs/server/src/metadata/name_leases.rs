@@ -171,7 +171,7 @@ impl NameLeases {
             .collect()
     }
 
-    /// Revocations of earlier changes in directories, or of all.
+    /// Returns revocations of earlier changes in `dirs`, or in all directories.
     fn pending(&self, dirs: Option<&BTreeSet<FileId>>) -> impl Iterator<Item = Revocation> {
         let is_wanted = move |dir: &FileId| dirs.is_none_or(|dirs| dirs.contains(dir));
         self.pending.iter().filter(move |(dir, _)| is_wanted(dir)).flat_map(|(_, waits)| waits).copied()
@@ -194,10 +194,13 @@ impl NameLeases {
         // A name whose removal waits for a mount may be in use there although another change replaces it now.
         let of_others = |wait: &Revocation| wait.session != session;
         let mut revoked: Vec<Revocation> = self.pending(Some(&changes.dirs)).filter(of_others).collect();
-        let mut is_new = false;
+        let (no_dir, mut is_new) = (BTreeSet::from([NO_DIR]), false);
         for file in changes.inodes.union(&changes.files) {
             let of_name = changes.files.contains(file);
-            let outdated = if of_name { Outdated::Name } else { Outdated::Attributes };
+            let (outdated, dirs) = match of_name {
+                true => (Outdated::Name, &changes.dirs),
+                false => (Outdated::Attributes, &no_dir),
+            };
             // The latest end of each session's lease.
             let mut ends: BTreeMap<SessionNumber, Nanos> = BTreeMap::new();
             for batch in &self.batches {
@@ -220,8 +223,7 @@ impl NameLeases {
                     }
                 };
                 let wait = Revocation { session: holder, event: ending.event, until };
-                let no_dir = BTreeSet::from([NO_DIR]);
-                for dir in if of_name { &changes.dirs } else { &no_dir } {
+                for dir in dirs {
                     self.pending.entry(*dir).or_default().push(wait);
                 }
                 is_new |= of_name;
@@ -345,28 +347,22 @@ impl<E: Env> Service<E> {
         loop {
             let epoch = self.event_changed.epoch();
             let now = self.env.now();
-            let until = {
+            let unanswered: Vec<&Revocation> = {
                 let sessions = self.sessions.lock();
-                let is_left = |wait: &&Revocation| {
+                let is_unanswered = |wait: &&Revocation| {
                     wait.event.is_none_or(|event| !sessions.has_acknowledged(wait.session, event))
                 };
-                revoked.waits.iter().filter(is_left).map(|wait| wait.until).max()
+                revoked.waits.iter().filter(is_unanswered).collect()
             };
+            let until = unanswered.iter().map(|wait| wait.until).max();
             let left = until.unwrap_or_default().max(known_from).saturating_sub(now);
             if left == Nanos::ZERO {
-                break;
+                let mut leases = self.core.name_leases.lock();
+                unanswered.iter().for_each(|wait| leases.set_silent(wait.session, now));
+                return;
             }
             self.event_changed.wait(epoch, Some(left)).await;
         }
-        let silent: Vec<BoundSession> = {
-            let sessions = self.sessions.lock();
-            let has_answered = |wait: &&Revocation| {
-                wait.event.is_some_and(|event| sessions.has_acknowledged(wait.session, event))
-            };
-            revoked.waits.iter().filter(|wait| !has_answered(wait)).map(|wait| wait.session).collect()
-        };
-        let now = self.env.now();
-        silent.iter().for_each(|session| self.core.name_leases.lock().set_silent(*session, now));
     }
 
     /// Whether all leases, of this start and earlier ones, have ended.

@@ -33,7 +33,7 @@ impl<E: Env> Service<E> {
     }
 
     /// Runs a step that may change the database. Returns when the change survives what its urgency says, and no mount uses
-    /// names and attributes from before it. If it is refused,
+    /// outdated names or attributes. If it is refused,
     /// the state that it saw survives as much as a change of names: a program relies on EEXIST, for example.
     pub(super) async fn commit<T>(
         &self,

@@ -375,9 +375,7 @@ fn big_directory(count: u64) {
         loop {
             let request =
                 MetaRequest::List { at: at("d"), after, limit: 1000, with_attr: next % 2 == 0, lease: false };
-            let MetaReply::Entries { entries, more, .. } = root.ask(request).await else {
-                panic!("no entries")
-            };
+            let MetaReply::Entries { entries, more } = root.ask(request).await else { panic!("no entries") };
             for entry in &entries {
                 assert_eq!(entry.name, format!("{next:07}").into_bytes());
                 next += 1;

@@ -41,7 +41,7 @@ pub struct Event {
     pub outdated: Outdated,
 }
 
-/// What a session must drop of a file.
+/// Cached state of a file that a session must drop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Outdated {
     /// Pages.

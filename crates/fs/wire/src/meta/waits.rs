@@ -18,7 +18,7 @@ pub const PAGES_WAIT: Nanos = Nanos::from_s(5);
 /// drops them when its connection to the service breaks, which it detects at once.
 pub const PAGES_DROPPED_AFTER: Nanos = Nanos::from_s(1);
 
-/// Time for which a mount may use the names and attributes of a listing, counted from before its request. A change waits
+/// Time for which a mount may use leased names and attributes, from the moment that it sends the request. A change waits
 /// until the mount has dropped them, or until this time is over.
 pub const NAME_LEASE: Nanos = Nanos::from_s(1);
 

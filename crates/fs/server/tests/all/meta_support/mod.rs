@@ -236,7 +236,7 @@ impl<E: Env> Peer<E> {
             let request =
                 MetaRequest::List { at: at(path), after, limit: 100, with_attr: false, lease: false };
             let (entries, more) = match self.ask(request).await {
-                MetaReply::Entries { entries, more, .. } => (entries, more),
+                MetaReply::Entries { entries, more } => (entries, more),
                 other => return Err(errno(other)),
             };
             names.extend(entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()));
