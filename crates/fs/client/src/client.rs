@@ -2,7 +2,7 @@
 
 use crate::attempts::ATTEMPTS_MAX;
 use crate::call::Effect;
-use crate::core::Core;
+use crate::core::{BeforeOpen, Core};
 use crate::counters::Counts;
 use crate::error::{Error, Result};
 use crate::file::OpenFile;
@@ -155,7 +155,7 @@ impl<E: Env> Client<E> {
             attempt += 1;
             let repeated = self.session.core.counters.repeated.get();
             let handle = self.session.core.new_handle();
-            let restarts = self.session.core.restarts();
+            let before = self.session.core.before_open();
             let request = MetaRequest::Open {
                 at: at.clone(),
                 flags,
@@ -168,7 +168,7 @@ impl<E: Env> Client<E> {
                 ranks: self.session.core.options.ranks,
             };
             let error = match self.session.call(Effect::Once, request).await {
-                Ok(answer) => return self.opened(answer, (handle, flags), restarts, &at.path).await,
+                Ok(answer) => return self.opened(answer, (handle, flags), before, &at.path).await,
                 Err(error) => error,
             };
             if matches!(error, Error::Refused(_)) && self.session.core.counters.repeated.get() != repeated {
@@ -205,7 +205,7 @@ impl<E: Env> Client<E> {
 
     async fn send_adopt(&self, token: &HandleToken, caching: bool) -> Result<OpenFile<E>> {
         let handle = self.session.core.new_handle();
-        let restarts = self.session.core.restarts();
+        let before = self.session.core.before_open();
         let HandleToken { file, flags, proof, session: parent, .. } = *token;
         let open = ReclaimOpen {
             handle,
@@ -218,18 +218,18 @@ impl<E: Env> Client<E> {
         };
         let reply = self.session.call(Effect::Repeatable, MetaRequest::Adopt { open, parent }).await;
         let reply = reply.map_err(|e| e.about(&token.path))?;
-        self.opened(reply, (handle, flags), restarts, &token.path).await
+        self.opened(reply, (handle, flags), before, &token.path).await
     }
 
     async fn opened(
         &self,
         reply: MetaReply,
         requested: (HandleId, OpenFlags),
-        restarts: u64,
+        before: BeforeOpen,
         path: &[u8],
     ) -> Result<OpenFile<E>> {
         let MetaReply::Opened(opened) = reply else { return Err(Error::unexpected_reply()) };
-        OpenFile::from_opened(&self.session, requested, restarts, path, *opened).await
+        OpenFile::from_opened(&self.session, requested, before, path, *opened).await
     }
 
     /// Connects for [`Client::wait_events`]. The server reports every later write by another client.

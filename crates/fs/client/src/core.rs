@@ -11,7 +11,7 @@ use crate::registry::Registry;
 use crate::server::Server;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use weft_core::{ClusterId, ServerId, TargetId};
+use weft_core::{ClusterId, Nanos, ServerId, TargetId};
 use weft_env::{Env, Notify, Processor};
 use weft_wire::hello::SessionId;
 use weft_wire::meta::HandleId;
@@ -123,6 +123,11 @@ impl<E: Env> Core<E> {
         self.reclaims.fetch_add(1, SeqCst);
     }
 
+    /// State before an open is sent, which its reply may depend on.
+    pub(crate) fn before_open(&self) -> BeforeOpen {
+        BeforeOpen { restarts: self.restarts(), sent_at: self.env.now() }
+    }
+
     /// Counts a greeting with another incarnation than before.
     pub(crate) fn note_restart(&self) {
         self.restarts.fetch_add(1, Relaxed);
@@ -175,6 +180,15 @@ impl<E: Env> Core<E> {
             server.channel.forget();
         }
     }
+}
+
+/// See [`Core::before_open`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BeforeOpen {
+    /// [`Core::restarts`].
+    pub(crate) restarts: u64,
+    /// Time at which the open is sent.
+    pub(crate) sent_at: Nanos,
 }
 
 /// A reclaim in progress.

@@ -25,21 +25,38 @@ use weft_env::mutants::{Mutant, is_seeded};
 use weft_wire::Errno;
 use weft_wire::meta::{Growing, MetaReply, MetaRequest, WrittenLens};
 
+/// Copies `bytes` to the first bytes of `bufs`, and returns their number.
+fn scatter(bytes: &[u8], bufs: &mut [IoSliceMut<'_>]) -> usize {
+    let mut left = bytes;
+    for buf in bufs {
+        let (now, later) = left.split_at(left.len().min(buf.len()));
+        buf[..now.len()].copy_from_slice(now);
+        left = later;
+    }
+    bytes.len()
+}
+
 impl<E: Env> State<E> {
-    /// Reads from the metadata, into the first bytes of `bufs`.
+    /// Reads leased bytes, or from the metadata, into the first bytes of `bufs`.
     pub(crate) async fn read_inline(&self, extent: Extent, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
-        let (_, bytes) = self.inline_bytes(extent).await?;
-        let mut left = &bytes[..];
-        for buf in bufs {
-            let (now, later) = left.split_at(left.len().min(buf.len()));
-            buf[..now.len()].copy_from_slice(now);
-            left = later;
+        let Extent { offset, len } = extent;
+        let leased = self.leased_bytes.with(&self.session.core, |bytes| {
+            let start = offset.0.min(bytes.len() as u64) as usize;
+            let end = offset.0.saturating_add(len.0).min(bytes.len() as u64) as usize;
+            scatter(&bytes[start..end], bufs)
+        });
+        if let Some(count) = leased {
+            return Ok(count);
         }
-        Ok(bytes.len())
+        let (_, bytes) = self.inline_bytes(extent).await?;
+        Ok(scatter(&bytes, bufs))
     }
 
     /// Size of an inline file.
     pub(crate) async fn inline_size(&self) -> Result<ByteLen> {
+        if let Some(size) = self.leased_bytes.with(&self.session.core, |bytes| ByteLen(bytes.len() as u64)) {
+            return Ok(size);
+        }
         self.inline_bytes(Extent::new(0, 0)).await.map(|(size, _)| size)
     }
 

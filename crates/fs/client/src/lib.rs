@@ -60,6 +60,7 @@ mod inline;
 mod last_sizes;
 mod lease;
 mod lease_request;
+mod leased_bytes;
 mod locks;
 mod log;
 mod lost_bytes;

@@ -75,6 +75,8 @@ pub enum Mutant {
     ForgottenHead,
     /// An inline file that is older than the last restart grows to datafiles that an earlier growth, lost with the power, filled.
     ReusedCopy,
+    /// The bytes of an inline file change while another client uses a lease of them.
+    IgnoredByteLease,
     /// A mount learns of no change of the names that it has leased.
     KeptName,
     /// A partial write of a block leaves the block's checksum unchanged.
@@ -121,7 +123,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 56] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -156,6 +158,7 @@ impl Mutant {
         Self::BytesInTwoPlaces,
         Self::ForgottenHead,
         Self::ReusedCopy,
+        Self::IgnoredByteLease,
         Self::KeptName,
         Self::StaleChecksum,
         Self::LossAsHole,

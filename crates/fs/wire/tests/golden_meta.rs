@@ -390,6 +390,7 @@ fn encoded_replies_match_the_golden_bytes() {
         recorded: recorded(),
         is_replica_used: true,
         inline_max: Some(ByteLen(4096)),
+        bytes: Some(b"first".to_vec()),
     };
     let replica = replica_info();
     let mover = MoverState {

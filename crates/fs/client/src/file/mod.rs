@@ -18,7 +18,9 @@ pub(crate) use written::Written;
 use crate::async_mutex::AsyncMutex;
 use crate::call::Effect;
 use crate::control::Boots;
+use crate::core::BeforeOpen;
 use crate::error::{Error, Result};
+use crate::leased_bytes::LeasedBytes;
 use crate::options::Transport;
 use crate::registry::OpenRecord;
 use crate::replicas::Redirection;
@@ -77,6 +79,7 @@ pub(crate) struct State<E: Env> {
     pub(crate) appending: AsyncMutex<E>,
     /// Held while this open file gives the file datafiles.
     pub(crate) growing: AsyncMutex<E>,
+    pub(crate) leased_bytes: LeasedBytes,
     /// The file's replica, if it is used; set at the open.
     replica: OnceLock<Box<Redirection<E>>>,
     closed: bool,
@@ -164,11 +167,11 @@ impl<E: Env> State<E> {
 
 impl<E: Env> OpenFile<E> {
     /// Creates an open file from the metadata server's answer, and truncates the datafiles if the answer asks for
-    /// that. `restarts` is [`Core::restarts`](crate::core::Core::restarts) as read before the request was sent.
+    /// that.
     pub(crate) async fn from_opened(
         session: &Session<E>,
         (handle, flags): (HandleId, OpenFlags),
-        restarts: u64,
+        before: BeforeOpen,
         path: &[u8],
         opened: Opened,
     ) -> Result<Self> {
@@ -186,6 +189,7 @@ impl<E: Env> OpenFile<E> {
             recorded,
             is_replica_used,
             inline_max,
+            bytes,
         } = opened;
         let record = Arc::new(OpenRecord {
             handle,
@@ -210,7 +214,7 @@ impl<E: Env> OpenFile<E> {
                 record,
                 path: path.to_vec(),
                 first_version: layout.map(|layout| {
-                    let ends = DatafileEnds::new(&layout, Some((recorded, restarts)), flags.write);
+                    let ends = DatafileEnds::new(&layout, Some((recorded, before.restarts)), flags.write);
                     LayoutVersion::new(data, layout, with_leases, ends, inline_max)
                 }),
                 opened: OpenAnswer { created, may_cache, cached_elsewhere, epoch, attr },
@@ -221,6 +225,7 @@ impl<E: Env> OpenFile<E> {
                 unsynced: Unsynced::default(),
                 appending: AsyncMutex::new(&core.env),
                 growing: AsyncMutex::new(&core.env),
+                leased_bytes: LeasedBytes::new(bytes, before.sent_at),
                 replica: OnceLock::new(),
                 closed: false,
             }),

@@ -123,7 +123,7 @@ impl<E: Env> Client<E> {
             gain_us: gain.0 / 1000,
         };
         let core = &self.session.core;
-        let (data_handle, restarts) = (core.new_handle(), core.restarts());
+        let (data_handle, before) = (core.new_handle(), core.before_open());
         let request =
             MetaRequest::CreateReplica { handle: file.handle(), data_handle, spec, layout: layout.clone() };
         let MetaReply::Opened(opened) = self.session.call_at(at, Effect::Once, request).await? else {
@@ -131,7 +131,7 @@ impl<E: Env> Client<E> {
         };
         let flags = OpenFlags { read: true, write: true, ..OpenFlags::READ };
         let data =
-            OpenFile::from_opened(&self.session, (data_handle, flags), restarts, &at.path, *opened).await?;
+            OpenFile::from_opened(&self.session, (data_handle, flags), before, &at.path, *opened).await?;
         let copied = self.fill_replica(&file, &data, mapping, &encoded, pace).await;
         let closed = data.close().await;
         if copied.is_err() {

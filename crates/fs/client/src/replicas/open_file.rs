@@ -178,7 +178,7 @@ impl<E: Env> OpenFile<E> {
         let state = &self.state;
         let core = &state.session.core;
         let data_handle = core.new_handle();
-        let restarts = core.restarts();
+        let before = core.before_open();
         let request = MetaRequest::OpenReplica { handle: self.handle(), data_handle };
         let reply = state.session.call(Effect::Repeatable, request).await;
         let MetaReply::ReplicaOpened { info, opened } = reply.map_err(|error| state.explained(error))? else {
@@ -191,7 +191,7 @@ impl<E: Env> OpenFile<E> {
         let flags =
             OpenFlags { read: true, write: self.flags().write || self.flags().truncate, ..OpenFlags::READ };
         let data =
-            Self::from_opened(&state.session, (data_handle, flags), restarts, &state.path, *opened).await?;
+            Self::from_opened(&state.session, (data_handle, flags), before, &state.path, *opened).await?;
         Ok((*info, data))
     }
 

@@ -6,7 +6,7 @@ use weft_wire::meta::MetaReply;
 use weft_wire::{Errno, WireError};
 
 /// Why a change of an inline file waits.
-const GROWING: &str = "another client copies the small file to its datafiles: try again";
+const HELD: &str = "another client reads the small file, or copies it to its datafiles: try again";
 
 /// Early end of a request.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,8 +15,9 @@ pub(super) enum Fault {
     Failed(WireError),
     /// A symbolic link leads out of the namespace; the client resolves the rest.
     Elsewhere { from: Vec<u8>, target: Vec<u8>, rest: Vec<u8> },
-    /// A client copies the inline file: the request is repeated within the service when that has ended, or at this time.
-    Growing(Nanos),
+    /// A client copies the inline file, or has a lease of its bytes: the request is repeated within the service when that has
+    /// ended, or at this time.
+    Held(Nanos),
 }
 
 pub(super) type Outcome<T> = Result<T, Fault>;
@@ -38,7 +39,7 @@ impl Fault {
     pub(super) fn log_text(&self) -> String {
         match self {
             Self::Failed(error) => error.detail.clone(),
-            Self::Growing(_) => GROWING.into(),
+            Self::Held(_) => HELD.into(),
             Self::Elsewhere { .. } => "a symbolic link leads out of the namespace".into(),
         }
     }
@@ -46,7 +47,7 @@ impl Fault {
     pub(super) fn into_reply(self) -> MetaReply {
         match self {
             Self::Failed(error) => MetaReply::Failed(error),
-            Self::Growing(_) => MetaReply::Failed(WireError::new(Errno::EAGAIN, GROWING)),
+            Self::Held(_) => MetaReply::Failed(WireError::new(Errno::EAGAIN, HELD)),
             Self::Elsewhere { from, target, rest } => MetaReply::Elsewhere { from, target, rest },
         }
     }

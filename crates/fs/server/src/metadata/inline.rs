@@ -134,7 +134,7 @@ impl Growths {
     fn require_none_but(&self, file: FileId, own: (BoundSession, HandleId), now: Nanos) -> Outcome<()> {
         match self.by_file.get(&file) {
             Some(growth) if (growth.session, growth.handle) != own && growth.until > now => {
-                Err(Fault::Growing(growth.until))
+                Err(Fault::Held(growth.until))
             }
             _ => Ok(()),
         }
@@ -155,7 +155,7 @@ impl Growths {
 ///
 /// # Errors
 /// `EIO` if they are lost.
-fn bytes_of(s: &dyn Snapshot, file: FileId, inode: &Inode) -> Outcome<Vec<u8>> {
+pub(super) fn bytes_of(s: &dyn Snapshot, file: FileId, inode: &Inode) -> Outcome<Vec<u8>> {
     let bytes = row::<InlineRow>(s, Table::Inline, &file_key(file))?.unwrap_or_default().bytes;
     let held = ByteLen(bytes.len() as u64);
     if held != inode.size {
@@ -267,6 +267,7 @@ impl Op<'_> {
         if write || truncate {
             let charged = self.core.charged(t, file, &inode)?;
             if truncate {
+                self.require_no_byte_lease(file)?;
                 self.resize_inline(t, file, &mut inode, ByteLen(0))?;
                 urgency = Urgency::Name;
             }
@@ -304,6 +305,7 @@ impl Op<'_> {
                 false => Ok((MetaReply::OpenFirst, Urgency::Lazy)),
             };
         }
+        self.require_no_byte_lease(file)?;
         // The charge is as durable as the size.
         self.reserve_for_len(t, file, &inode, size)?;
         let charged = self.core.charged(t, file, &inode)?;
@@ -354,13 +356,14 @@ impl Op<'_> {
         handle: HandleId,
         offset: Option<FileOffset>,
         written: &[u8],
-        (now, has_space): (Nanos, bool),
+        has_space: bool,
     ) -> Outcome<(MetaReply, Urgency)> {
         let (file, mut inode) = self.inline_file(t, handle, |open| open.write)?;
+        self.require_no_byte_lease(file)?;
         // A copy in progress lacks these bytes. It ends if it takes too long.
         {
             let mut growths = self.core.growths.lock();
-            growths.require_none_but(file, (self.session, handle), now)?;
+            growths.require_none_but(file, (self.session, handle), self.clock)?;
             growths.end(file);
         }
         let offset = offset.unwrap_or(FileOffset(inode.size.0));
@@ -396,11 +399,10 @@ impl Op<'_> {
         &self,
         t: &mut dyn Transaction,
         handle: HandleId,
-        now: Nanos,
         durable: Point,
     ) -> Outcome<(MetaReply, Urgency)> {
         let (file, mut inode) = self.inline_file(t, handle, |open| open.write)?;
-        self.core.growths.lock().require_none_but(file, (self.session, handle), now)?;
+        self.core.growths.lock().require_none_but(file, (self.session, handle), self.clock)?;
         let (data, urgency) = self.next_generation(t, file, &mut inode)?;
         if inode.size == ByteLen(0) {
             return Ok((self.switch(t, (file, inode), handle, None)?, urgency));
@@ -409,7 +411,7 @@ impl Op<'_> {
         *touched = true;
         let layout = layout.clone();
         put_inode(t, file, &inode);
-        let until = now.saturating_add(GROWTH_WAIT);
+        let until = self.clock.saturating_add(GROWTH_WAIT);
         let must_sync = self.must_sync_copy(file, handle, durable);
         let growth = Growth { session: self.session, handle, data, until, must_sync };
         self.core.growths.lock().by_file.insert(file, growth);
@@ -446,6 +448,7 @@ impl Op<'_> {
         if !self.core.growths.lock().by_file.get(&file).is_some_and(is_present) {
             return Err(Fault::new(Errno::ESTALE, "the file has changed since its bytes were copied"));
         }
+        self.require_no_byte_lease(file)?;
         Ok((self.switch(t, (file, inode), handle, Some(copied))?, Urgency::Name))
     }
 
@@ -512,10 +515,9 @@ impl<E: Env> Service<E> {
         bytes: &[u8],
     ) -> Outcome<MetaReply> {
         let has_space = !self.journal.is_low();
-        self.unless_growing(async |now| {
-            let write = |t: &mut dyn Transaction, op: &Op<'_>| {
-                op.write_inline(t, handle, offset, bytes, (now, has_space))
-            };
+        self.when_not_held(async || {
+            let write =
+                |t: &mut dyn Transaction, op: &Op<'_>| op.write_inline(t, handle, offset, bytes, has_space);
             self.change_once(call, write, |_, _, reply| Ok(reply)).await
         })
         .await
@@ -535,8 +537,8 @@ impl<E: Env> Service<E> {
 
     pub(super) async fn grow(&self, call: &Call<'_>, handle: HandleId) -> Outcome<MetaReply> {
         let reply = self
-            .unless_growing(async |now| {
-                self.commit(call, |t, op| op.grow(t, handle, now, self.journal.durable_point())).await
+            .when_not_held(async || {
+                self.commit(call, |t, op| op.grow(t, handle, self.journal.durable_point())).await
             })
             .await?;
         if matches!(reply, MetaReply::Relocated { .. }) {
@@ -553,14 +555,14 @@ impl<E: Env> Service<E> {
     ) -> Outcome<MetaReply> {
         let grown =
             |t: &mut dyn Transaction, op: &Op<'_>| op.grown(t, handle, copied, self.journal.durable_point());
-        let reply = self.commit(call, grown).await?;
+        let reply = self.when_not_held(async || self.commit(call, grown).await).await?;
         self.note_switch(call, handle).await?;
         Ok(reply)
     }
 
     /// Records how durable the switch of an open file to its datafiles is, and wakes clients that wait for its end.
     async fn note_switch(&self, call: &Call<'_>, handle: HandleId) -> Outcome<()> {
-        self.growth_ended.notify_all();
+        self.hold_ended.notify_all();
         let open = self.core.opens.lock().get(call.ctx.session, handle);
         match open {
             Some(open) => self.wait_for_mark(call, open.file, true).await,
@@ -571,17 +573,20 @@ impl<E: Env> Service<E> {
     /// Ends copies of a session or of one of its open files.
     pub(super) fn end_growths(&self, session: BoundSession, handle: Option<HandleId>) {
         if self.core.growths.lock().closed(session, handle) {
-            self.growth_ended.notify_all();
+            self.hold_ended.notify_all();
         }
     }
 
-    /// Runs a change of an inline file, again whenever a client has stopped copying the file.
-    async fn unless_growing(&self, change: impl AsyncFn(Nanos) -> Outcome<MetaReply>) -> Outcome<MetaReply> {
+    /// Runs a change of an inline file, again whenever it has met a copy by another client, or a lease of the bytes.
+    pub(super) async fn when_not_held(
+        &self,
+        change: impl AsyncFn() -> Outcome<MetaReply>,
+    ) -> Outcome<MetaReply> {
         loop {
-            let (epoch, now) = (self.growth_ended.epoch(), self.env.now());
-            match change(now).await {
-                Err(Fault::Growing(until)) if !self.is_stopping() => {
-                    self.growth_ended.wait(epoch, Some(until.saturating_sub(now))).await;
+            let (epoch, now) = (self.hold_ended.epoch(), self.env.now());
+            match change().await {
+                Err(Fault::Held(until)) if !self.is_stopping() => {
+                    self.hold_ended.wait(epoch, Some(until.saturating_sub(now))).await;
                 }
                 reply => return reply,
             }

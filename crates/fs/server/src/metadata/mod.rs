@@ -25,6 +25,7 @@
 //! | `owners`, `keys`, `check`, `dump` | inodes by user, revoked keys, `weft fsck`, dumps |
 
 mod attrs;
+mod byte_leases;
 mod check;
 mod closed_targets;
 mod compression;
@@ -297,8 +298,8 @@ pub struct Service<E: Env> {
     watch_work: E::Notify,
     /// Notified when space has become free, or waiting for it is pointless.
     freed: E::Notify,
-    /// Notified when the copy of an inline file has ended.
-    growth_ended: E::Notify,
+    /// Notified when the copy of an inline file, or a lease of its bytes, has ended.
+    hold_ended: E::Notify,
     /// Notified when the reaper has ended.
     reaper_ended: E::Notify,
     reaper_runs: AtomicBool,
@@ -396,7 +397,7 @@ impl<E: Env> Service<E> {
     fn wake_all(&self) {
         self.lock_changed.iter().for_each(weft_env::Notify::notify_all);
         weft_env::Notify::notify_all(&self.event_changed);
-        weft_env::Notify::notify_all(&self.growth_ended);
+        weft_env::Notify::notify_all(&self.hold_ended);
         weft_env::Notify::notify_all(&self.reap_work);
         weft_env::Notify::notify_all(&self.watch_work);
     }

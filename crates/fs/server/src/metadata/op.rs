@@ -1,6 +1,7 @@
 //! Context of an operation apart from the database: caller, time, and state in memory. Capabilities are issued here.
 
 use super::UserBounds;
+use super::byte_leases::ByteLeases;
 use super::closed_targets::ClosedTargets;
 use super::compression::{DefaultCompression, datafile_settings};
 use super::fault::{Fault, Outcome};
@@ -23,7 +24,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::parts::SpaceLeft;
-use weft_core::{ByteLen, FileId, Timestamp};
+use weft_core::{ByteLen, FileId, Nanos, Timestamp};
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_store::metadata::{Inode, Node, NodeKind, PERMISSION_BITS, Snapshot, Table, Transaction, file_key};
 use weft_wire::BoundSession;
@@ -83,6 +84,8 @@ pub(super) struct Core {
     pub growths: Mutex<Growths>,
     /// Changes of inline files that are not durable. Locked after the database if both are locked.
     pub unsynced_bytes: Mutex<UnsyncedBytes>,
+    /// Bytes of inline files that clients use. Locked after the database if both are locked.
+    pub byte_leases: Mutex<ByteLeases>,
     /// Names and attributes that mounts use. Locked after the database if both are locked, and before the sessions.
     pub name_leases: Mutex<NameLeases>,
     /// Latest end of a capability that no fence postponed, in seconds since 1970.
@@ -133,6 +136,8 @@ pub(super) struct Op<'a> {
     /// Whether the peer is a server or root, and may name inodes by number alone.
     pub trusted: bool,
     pub now: Timestamp,
+    /// Time of the service's monotonic clock, before the step on the database began.
+    pub clock: Nanos,
     /// Inline file whose bytes this request changes; see [`Core::unsynced_bytes`].
     pub changed_bytes: Cell<Option<FileId>>,
     /// Whether an earlier request made this change already.

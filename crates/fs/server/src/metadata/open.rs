@@ -84,12 +84,16 @@ impl Op<'_> {
             return Ok(None);
         }
         let open = self.entry(file, request);
-        let opened = self.opened(s, file, &inode, request.handle, open, false, false, true)?;
+        let mut opened = self.opened(s, file, &inode, request.handle, open, false, false, true)?;
         // Checked afterwards: a replica that is created later meets this open.
         let mut opens = self.core.opens.lock();
         if opens.is_replicated(file) {
             opens.remove(self.session, request.handle, None);
             return Ok(None);
+        }
+        drop(opens);
+        if request.flags.read {
+            opened.bytes = self.leased_bytes(s, file, &inode, request.handle);
         }
         Ok(Some(MetaReply::Opened(Box::new(opened))))
     }
@@ -397,6 +401,7 @@ impl Op<'_> {
             recorded,
             is_replica_used: false,
             inline_max: self.inline_max_of(inode),
+            bytes: None,
         })
     }
 

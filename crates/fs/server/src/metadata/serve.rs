@@ -208,7 +208,7 @@ impl<E: Env> Service<E> {
                     inline.set(op.changed_bytes.get());
                     done
                 };
-                let reply = self.change_as_urgent(call, truncate).await?;
+                let reply = self.when_not_held(async || self.change_as_urgent(call, truncate).await).await?;
                 if let MetaReply::Truncate { file, .. } = &reply {
                     self.wait_for_mark(call, *file, false).await?;
                 } else if let Some(file) = inline.get() {
@@ -516,7 +516,8 @@ impl<E: Env> Service<E> {
             Err(fault) => return Err(fault),
             Ok(None) => {
                 let again = |t: &mut dyn Transaction, op: &Op<'_>, reply| op.open_again(t, open, reply);
-                self.change_once(call, |t, op| op.open(t, open), again).await?
+                self.when_not_held(async || self.change_once(call, |t, op| op.open(t, open), again).await)
+                    .await?
             }
         };
         self.wait_for_durable_mark(call, &reply).await?;
@@ -574,6 +575,9 @@ impl<E: Env> Service<E> {
             self.core.opens.lock().remove(session, handle, Some((&summary, true)))
         };
         let Some(ended) = ended else { return Err(Errno::EBADF.into()) };
+        if self.core.byte_leases.lock().closed(ended.open.file, session, handle) {
+            self.hold_ended.notify_all();
+        }
         // The file may have lost its last name since the check above.
         if ended.is_orphaned && !matters {
             let end = |t: &mut dyn Transaction, op: &Op<'_>| {

@@ -95,11 +95,11 @@ impl<E: Env> Service<E> {
         if self.is_stopping() {
             return None; // the session may return to the next start
         }
-        let wall = self.env.wall();
-        let (caller, session, trusted, job) = (&ctx.identity, ctx.session, ctx.is_trusted(), ctx.job);
+        let (wall, clock) = (self.env.wall(), self.env.now());
+        let (core, caller, session) = (&self.core, &ctx.identity, ctx.session);
+        let (trusted, job) = (ctx.is_trusted(), ctx.job);
         let (changed_bytes, is_repeated) = (Cell::new(None), Cell::new(false));
-        let op =
-            Op { core: &self.core, caller, session, job, trusted, now: wall, changed_bytes, is_repeated };
+        let op = Op { core, caller, session, job, trusted, now: wall, clock, changed_bytes, is_repeated };
         let (handles, changed) = {
             let opens = self.core.opens.lock();
             let handles = opens.handles(ctx.session);

@@ -1,5 +1,6 @@
 //! Start and end of the service.
 
+use super::byte_leases::ByteLeases;
 use super::fault::{Fault, Outcome};
 use super::fences::Fences;
 use super::layouts::Layouts;
@@ -182,6 +183,7 @@ impl<E: Env> Service<E> {
                 first_of_start: before.first_new,
                 growths: Mutex::default(),
                 unsynced_bytes: Mutex::default(),
+                byte_leases: Mutex::new(ByteLeases::new(restarted, now)),
                 name_leases: Mutex::default(),
                 granted_latest_s: AtomicU64::new(0),
                 reaping: AtomicU64::new(before.reaping),
@@ -200,7 +202,7 @@ impl<E: Env> Service<E> {
             reap_work: env.notify(),
             watch_work: env.notify(),
             freed: env.notify(),
-            growth_ended: env.notify(),
+            hold_ended: env.notify(),
             reaper_ended: env.notify(),
             reaper_runs: AtomicBool::new(true),
             server_returned: AtomicBool::new(false),

@@ -18,8 +18,10 @@ use weft_wire::meta::MetaReply;
 impl<E: Env> Service<E> {
     pub(super) fn op<'a>(&'a self, call: &'a Call<'_>) -> Op<'a> {
         let (session, job, trusted) = (call.ctx.session, call.ctx.job, call.ctx.is_trusted());
-        let (now, changed_bytes, is_repeated) = (self.env.wall(), Cell::new(None), Cell::new(false));
-        Op { core: &self.core, caller: &call.caller, session, job, trusted, now, changed_bytes, is_repeated }
+        let (now, clock) = (self.env.wall(), self.env.now());
+        let (changed_bytes, is_repeated) = (Cell::new(None), Cell::new(false));
+        let (core, caller) = (&self.core, &call.caller);
+        Op { core, caller, session, job, trusted, now, clock, changed_bytes, is_repeated }
     }
 
     /// A step that changes nothing.
@@ -62,7 +64,7 @@ impl<E: Env> Service<E> {
             let durable = self.journal.durable_point();
             self.core.unsynced_bytes.lock().written(file, point, durable);
             if self.core.growths.lock().take_ended() {
-                self.growth_ended.notify_all();
+                self.hold_ended.notify_all();
             }
         }
         self.wait_for_revoked(revoked).await;
@@ -106,7 +108,7 @@ impl<E: Env> Service<E> {
 
     /// Waits until the state that a refused change saw is durable. If that fails, returns the error of the journal instead.
     pub(super) async fn after_durable(&self, call: &Call<'_>, refused: Fault) -> Fault {
-        if matches!(refused, Fault::Elsewhere { .. } | Fault::Growing(_)) {
+        if matches!(refused, Fault::Elsewhere { .. } | Fault::Held(_)) {
             return refused;
         }
         match self.name_durable(call, self.journal.now()).await {

@@ -276,6 +276,127 @@ fn writers_wait_for_a_copy_until_it_ends_or_its_client_is_gone_or_slow() {
     }
 }
 
+/// Ways to change the bytes of a file or where they are.
+const CHANGES: [&str; 5] = ["write", "append", "truncate", "open", "grown"];
+
+/// Makes one of [`CHANGES`] of the file that `handle` has open for writing.
+async fn change_bytes(peer: &mut Peer<SimEnv>, what: &str, handle: HandleId) {
+    match what {
+        "write" => drop(peer.write_inline(handle, 0, b"W").await.expect("writes")),
+        "append" => drop(peer.append_inline(handle, b"A").await.expect("appends")),
+        "truncate" => {
+            done(peer.change(MetaRequest::Truncate { at: at("f"), handle: None, size: ByteLen(2) }).await)
+                .expect("truncates");
+        }
+        "open" => drop(peer.open("f", OpenFlags { truncate: true, ..WRITE }).await.expect("opens")),
+        _ => {
+            let copy = growing(peer.ask(MetaRequest::Grow { handle }).await).expect("begins");
+            peer.grown(handle, copy.cap.file).await.expect("switches");
+        }
+    }
+}
+
+#[test]
+fn changes_wait_for_leased_bytes() {
+    // The service lets a lease last longer than its client does.
+    let end = Nanos(BYTE_LEASE.0 / 4 * 5);
+    for (how, by_holder) in
+        [("closed", false), ("closed", true), ("open", false), ("open", true), ("gone", false)]
+    {
+        for what in CHANGES {
+            with_service(move |env, service, _| async move {
+                let context = format!("{what}, {how}, by holder {by_holder}");
+                let (mut one, mut two) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+                let changer = if by_holder { &mut one } else { &mut two };
+                let (handle, _) = changer.open("f", CREATE).await.expect("creates");
+                changer.write_inline(handle, 0, b"bytes").await.expect("writes");
+                let (reader, opened) = one.open("f", READ).await.expect("opens");
+                assert_eq!(opened.bytes.as_deref(), Some(&b"bytes"[..]), "{context}");
+
+                let began = env.now();
+                let (answered, clock) = (Arc::new(Mutex::new(None)), env.clone());
+                let (of_changer, service) = (answered.clone(), service.clone());
+                let mut changer = match by_holder {
+                    true => Peer::on_slot(&service, 1, 1, user(0)),
+                    false => two,
+                };
+                env.spawn("changer", move || async move {
+                    change_bytes(&mut changer, what, handle).await;
+                    *of_changer.lock() = Some(clock.now().saturating_sub(began));
+                    changer.gone().await;
+                })
+                .expect("a task");
+                env.sleep(Nanos::from_ms(2)).await;
+                assert_eq!(*answered.lock(), None, "{context}: it waits");
+                // Others read, but get no new lease.
+                let three = &mut Peer::new(&service, 3, user(0));
+                let (other, opened) = three.open("f", READ).await.expect("opens");
+                assert_eq!(opened.bytes, None, "{context}");
+                assert_eq!(three.read_inline(other).await.expect("reads"), b"bytes", "{context}");
+                match how {
+                    "closed" => one.close(reader, WriteSummary::default()).await.expect("closes"),
+                    "gone" => one.gone().await,
+                    _ => {}
+                }
+                env.sleep(Nanos::from_ms(20)).await;
+                let took = answered.lock().take().unwrap_or_else(|| panic!("{context}: answered by now"));
+                assert_eq!(took >= end, how != "closed", "{context}: {took:?}");
+                assert!(took < end.saturating_add(Nanos::from_ms(10)), "{context}: {took:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn only_small_files_that_are_opened_to_read_are_leased() {
+    with_service(|env, service, _| async move {
+        let mut peer = Peer::new(&service, 1, user(0));
+        let (handle, created) = peer.open("f", CREATE).await.expect("creates");
+        assert_eq!(created.bytes, None);
+        let (_, opened) = peer.open("f", READ).await.expect("opens");
+        assert_eq!(opened.bytes, None, "an empty file");
+        peer.write_inline(handle, 0, b"bytes").await.expect("writes at once");
+        for flags in [WRITE, OpenFlags { read: false, ..WRITE }] {
+            assert_eq!(peer.open("f", flags).await.expect("opens").1.bytes, None, "{flags:?}");
+        }
+        let create = OpenFlags { write: false, ..CREATE };
+        let (_, opened) = peer.open("f", create).await.expect("opens");
+        assert_eq!(opened.bytes.as_deref(), Some(&b"bytes"[..]), "an open that would create");
+        // After a change that had to wait, the file is left alone.
+        peer.write_inline(handle, 0, b"B").await.expect("writes");
+        assert_eq!(peer.open("f", READ).await.expect("opens").1.bytes, None);
+        env.sleep(Nanos::from_ms(1100)).await;
+        let (_, opened) = peer.open("f", READ).await.expect("opens");
+        assert_eq!(opened.bytes.as_deref(), Some(&b"Bytes"[..]));
+        peer.gone().await;
+    });
+}
+
+#[test]
+fn changes_after_a_restart_wait_for_leases_of_before() {
+    let mut sim = Sim::with_seed(1);
+    let node = sim.node("mds");
+    let env = node.clone();
+    sim.block_on(&node, async move {
+        let removed = Removed::default();
+        let service = start(&env, inline_config("/"), &removed).await;
+        let mut peer = Peer::new(&service, 1, user(0));
+        let (handle, _) = peer.open("f", CREATE).await.expect("creates");
+        peer.write_inline(handle, 0, b"bytes").await.expect("writes");
+        let began = env.now();
+        let (_, opened) = Peer::new(&service, 2, user(0)).open("f", READ).await.expect("opens");
+        assert!(opened.bytes.is_some());
+        service.shutdown().await;
+        let service = start(&env, inline_config("/"), &removed).await;
+        let mut peer = Peer::new(&service, 3, user(0));
+        let (handle, _) = peer.open("f", WRITE).await.expect("opens");
+        peer.write_inline(handle, 0, b"B").await.expect("writes");
+        let took = env.now().saturating_sub(began);
+        assert!(took >= BYTE_LEASE, "{took:?}");
+        service.shutdown().await;
+    });
+}
+
 #[test]
 fn bytes_of_inline_files_are_charged_and_freed() {
     with_service(|_, service, _| async move {
@@ -627,6 +748,7 @@ fn seeded_bugs_of_inline_files_are_found() {
     for (mutant, cut) in [
         (Mutant::ReusedCopy, power_cut_on_host as fn()),
         (Mutant::BytesInTwoPlaces, power_cut_on_host as fn()),
+        (Mutant::IgnoredByteLease, changes_wait_for_leased_bytes as fn()),
     ] {
         mutants::seed(Some(mutant));
         let found = std::panic::catch_unwind(cut).is_err();

@@ -33,7 +33,7 @@ pub use request::MetaRequest;
 pub use rules::{RULED_MAX, RULES_MAX, Rule, RuleRemoval, RuledDirectory, SpaceReservation};
 pub use targets::{LINEAGE_MAX, TargetChange, TargetClaim, TargetRecord, TargetRefusal, TargetVerdict};
 pub use waits::{
-    EVENT_WAIT, FREED_WITHIN, GROWTH_WAIT, LOCK_WAIT, NAME_LEASE, PAGES_DROPPED_AFTER, PAGES_WAIT,
+    BYTE_LEASE, EVENT_WAIT, FREED_WITHIN, GROWTH_WAIT, LOCK_WAIT, NAME_LEASE, PAGES_DROPPED_AFTER, PAGES_WAIT,
 };
 
 use crate::hello::Identity;

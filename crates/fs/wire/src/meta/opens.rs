@@ -117,6 +117,8 @@ pub struct Opened {
     pub is_replica_used: bool,
     /// For a file whose bytes are in the metadata: offset behind the last byte that it may have there.
     pub inline_max: Option<ByteLen>,
+    /// All bytes of such a file. They are leased: the client may use them for [`BYTE_LEASE`](super::BYTE_LEASE).
+    pub bytes: Option<Vec<u8>>,
 }
 
 /// Ends of the writes to the datafiles of a file through one open.
