@@ -82,6 +82,7 @@ fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
         Mutant::BytesInTwoPlaces | Mutant::ForgottenHead => {
             (0..SEEDS_MAX, Options { inline: Some(true), ..off })
         }
+        Mutant::IgnoredByteLease => (rare(0), Options { inline: Some(true), ..off }),
         Mutant::LossAsHole => (0..SEEDS_MAX, Options { damage: Some(true), ..off }),
         Mutant::UncheckedIdentity => (0..SEEDS_MAX, Options { disks: Some(true), ..off }),
         Mutant::PageCachedTwice
