@@ -3,12 +3,12 @@
 //! Nobody revokes such a lease: it is so short that a change waits for its end. It ends when the client closes the file, and at
 //! the latest after [`BYTE_LEASE`]. So programs that answer no events can have one.
 //!
-//! **No transaction changes the bytes of a file, or takes them out of the database, while another client may use a lease.**
-//! Leases are granted inside the steps on the database, so each is before or after each change.
+//! **No transaction changes the bytes of a file, or gives it datafiles, while any client may use a lease.**
+//! Leases are granted inside the steps on the database. So each of them is before or after each change.
 //!
 //! | case | rule |
 //! | --- | --- |
-//! | a change finds a lease | it is repeated when the lease has ended; the file is not leased again for [`CONTENDED_FOR`] |
+//! | a change finds a lease, even of its own client | it is repeated when the lease has ended; the file is not leased again for [`CONTENDED_FOR`], and the session gets no leases for as long |
 //! | the session is lost | the lease lasts, because its client may not know |
 //! | restart | changes wait until leases of the previous start have ended |
 //! | clocks of client and server do not run at the same speed | the service lets the lease last a quarter longer |
@@ -25,11 +25,11 @@ use weft_wire::meta::{BYTE_LEASE, HandleId};
 
 /// Time after which no client uses a lease.
 const ENDED_AFTER: Nanos = Nanos(BYTE_LEASE.0 / 4 * 5);
-/// Time for which a file is not leased after a change of it had to wait.
+/// Time for which a file is not leased after a change of it had to wait, and for which a session with such a lease gets none.
 const CONTENDED_FOR: Nanos = Nanos::from_s(1);
-/// Maximum number of leases, and of files that are not leased. Beyond it nothing is leased.
+/// Maximum number of leases, and of files or sessions without them. Beyond it nothing is leased.
 const LEASES_MAX: usize = 4096;
-/// Maximum size of a leased file. The client keeps the bytes until the first read after the lease.
+/// Maximum size of a leased file. A client that does not read keeps the bytes until it closes the file.
 const LEASED_LEN_MAX: ByteLen = ByteLen(4096);
 
 /// Leases of all clients.
@@ -39,6 +39,8 @@ pub(super) struct ByteLeases {
     ends: BTreeMap<(FileId, BoundSession, HandleId), Nanos>,
     /// Files that are not leased, with the end of this time.
     contended: BTreeMap<FileId, Nanos>,
+    /// Sessions that get no leases, with the end of this time.
+    in_the_way: BTreeMap<BoundSession, Nanos>,
     /// Time until which leases of the previous start may be in use.
     known_from: Nanos,
     /// Time at which ended leases were forgotten last.
@@ -54,14 +56,19 @@ impl ByteLeases {
 
     /// Leases a file. Returns whether that is possible.
     fn grant(&mut self, file: FileId, session: BoundSession, handle: HandleId, now: Nanos) -> bool {
-        let is_full = |leases: &Self| leases.ends.len().max(leases.contended.len()) >= LEASES_MAX;
+        let is_full = |leases: &Self| {
+            leases.ends.len().max(leases.contended.len()).max(leases.in_the_way.len()) >= LEASES_MAX
+        };
         // Not at each request, if all are in use.
         if is_full(self) && now.saturating_sub(self.cleaned_at) > BYTE_LEASE {
             self.ends.retain(|_, end| *end > now);
             self.contended.retain(|_, until| *until > now);
+            self.in_the_way.retain(|_, until| *until > now);
             self.cleaned_at = now;
         }
-        let may_lease = !is_full(self) && self.contended.get(&file).is_none_or(|until| *until <= now);
+        let is_over = |until: Option<&Nanos>| until.is_none_or(|until| *until <= now);
+        let may_lease =
+            !is_full(self) && is_over(self.contended.get(&file)) && is_over(self.in_the_way.get(&session));
         if may_lease {
             self.ends.insert((file, session, handle), now.saturating_add(ENDED_AFTER));
         }
@@ -77,12 +84,21 @@ impl ByteLeases {
     fn wait_until(&mut self, file: FileId, now: Nanos) -> Option<Nanos> {
         let least = (file, BoundSession(0), HandleId(0));
         let of_file = self.ends.range(least..).take_while(|((other, ..), _)| *other == file);
-        let end = of_file.map(|(_, end)| *end).max().unwrap_or_default().max(self.known_from);
-        if end <= now || is_seeded(Mutant::IgnoredByteLease) {
+        let of_file: Vec<_> = of_file.map(|(key, end)| (*key, *end)).collect();
+        let (mut last, contended_until) = (self.known_from, now.saturating_add(CONTENDED_FOR));
+        for (key, end) in of_file {
+            last = last.max(end);
+            if end <= now {
+                self.ends.remove(&key);
+            } else {
+                self.in_the_way.insert(key.1, contended_until);
+            }
+        }
+        if last <= now || is_seeded(Mutant::IgnoredByteLease) {
             return None;
         }
-        self.contended.insert(file, now.saturating_add(CONTENDED_FOR));
-        Some(end)
+        self.contended.insert(file, contended_until);
+        Some(last)
     }
 }
 
@@ -95,19 +111,20 @@ impl Op<'_> {
         inode: &Inode,
         handle: HandleId,
     ) -> Option<Vec<u8>> {
-        // An empty file may get its datafiles at any time, without a copy.
-        let can_be = inode.is_inline() && (ByteLen(1)..=LEASED_LEN_MAX).contains(&inode.size);
-        if !can_be || !self.core.byte_leases.lock().grant(file, self.session, handle, self.clock) {
-            return None;
-        }
+        // An empty file gets its datafiles without a copy. I/O delegates change files of their jobs.
+        let can_be = inode.is_inline()
+            && (ByteLen(1)..=LEASED_LEN_MAX).contains(&inode.size)
+            && self.job.is_none()
+            && !self.core.growths.lock().is_growing(file);
         // If the bytes are lost, the read says so.
-        bytes_of(s, file, inode).ok()
+        let bytes = if can_be { bytes_of(s, file, inode).ok()? } else { return None };
+        self.core.byte_leases.lock().grant(file, self.session, handle, self.clock).then_some(bytes)
     }
 
     /// Fails while a client may use a lease of the bytes that this request changes.
     pub(super) fn require_no_byte_lease(&self, file: FileId) -> Outcome<()> {
         match self.core.byte_leases.lock().wait_until(file, self.clock) {
-            Some(until) => Err(Fault::Held(until)),
+            Some(until) => Err(Fault::Leased(until)),
             None => Ok(()),
         }
     }

@@ -6,7 +6,8 @@ use weft_wire::meta::MetaReply;
 use weft_wire::{Errno, WireError};
 
 /// Why a change of an inline file waits.
-const HELD: &str = "another client reads the small file, or copies it to its datafiles: try again";
+const GROWING: &str = "another client copies the small file to its datafiles: try again";
+const LEASED: &str = "another client reads the small file: try again";
 
 /// Early end of a request.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,9 +16,10 @@ pub(super) enum Fault {
     Failed(WireError),
     /// A symbolic link leads out of the namespace; the client resolves the rest.
     Elsewhere { from: Vec<u8>, target: Vec<u8>, rest: Vec<u8> },
-    /// A client copies the inline file, or has a lease of its bytes: the request is repeated within the service when that has
-    /// ended, or at this time.
-    Held(Nanos),
+    /// A client copies the inline file: the request is repeated within the service when that has ended, or at this time.
+    Growing(Nanos),
+    /// A client has a lease of the bytes of the inline file: likewise.
+    Leased(Nanos),
 }
 
 pub(super) type Outcome<T> = Result<T, Fault>;
@@ -39,7 +41,8 @@ impl Fault {
     pub(super) fn log_text(&self) -> String {
         match self {
             Self::Failed(error) => error.detail.clone(),
-            Self::Held(_) => HELD.into(),
+            Self::Growing(_) => GROWING.into(),
+            Self::Leased(_) => LEASED.into(),
             Self::Elsewhere { .. } => "a symbolic link leads out of the namespace".into(),
         }
     }
@@ -47,7 +50,8 @@ impl Fault {
     pub(super) fn into_reply(self) -> MetaReply {
         match self {
             Self::Failed(error) => MetaReply::Failed(error),
-            Self::Held(_) => MetaReply::Failed(WireError::new(Errno::EAGAIN, HELD)),
+            Self::Growing(_) => MetaReply::Failed(WireError::new(Errno::EAGAIN, GROWING)),
+            Self::Leased(_) => MetaReply::Failed(WireError::new(Errno::EAGAIN, LEASED)),
             Self::Elsewhere { from, target, rest } => MetaReply::Elsewhere { from, target, rest },
         }
     }

@@ -134,10 +134,15 @@ impl Growths {
     fn require_none_but(&self, file: FileId, own: (BoundSession, HandleId), now: Nanos) -> Outcome<()> {
         match self.by_file.get(&file) {
             Some(growth) if (growth.session, growth.handle) != own && growth.until > now => {
-                Err(Fault::Held(growth.until))
+                Err(Fault::Growing(growth.until))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a client copies the file.
+    pub(super) fn is_growing(&self, file: FileId) -> bool {
+        self.by_file.contains_key(&file)
     }
 
     /// Ends the copy of a file that changes: it is no longer complete.
@@ -583,13 +588,15 @@ impl<E: Env> Service<E> {
         change: impl AsyncFn() -> Outcome<MetaReply>,
     ) -> Outcome<MetaReply> {
         loop {
-            let (epoch, now) = (self.hold_ended.epoch(), self.env.now());
-            match change().await {
-                Err(Fault::Held(until)) if !self.is_stopping() => {
-                    self.hold_ended.wait(epoch, Some(until.saturating_sub(now))).await;
-                }
+            let epoch = self.hold_ended.epoch();
+            let until = match change().await {
+                Err(Fault::Growing(until)) if !self.is_stopping() => until,
+                // Not even a stop of the service ends this short wait, because programs do not expect its error.
+                Err(Fault::Leased(until)) => until,
                 reply => return reply,
-            }
+            };
+            let left = until.saturating_sub(self.env.now());
+            self.hold_ended.wait(epoch, Some(left)).await;
         }
     }
 }

@@ -12,6 +12,7 @@
 //! | `walk`, `permit` | paths, symbolic links, permission |
 //! | `namespace`, `rename`, `attrs`, `list`, `xattr` | operations on names and attributes, pure over the database |
 //! | `open`, `opens`, `size`, `unknown_writers` | open files and the validity of file sizes |
+//! | `inline`, `byte_leases` | small files in the database; their bytes in clients that have opened them |
 //! | `locking`, `waiting`, `fences` | locks, waiting for them, revocation of the append lock |
 //! | `layouts`, `rules`, `space_reservations`, `destination` | choice of layouts, and the space they reserve |
 //! | `compression` | choice of the compression of files |

@@ -92,7 +92,8 @@ impl Op<'_> {
             return Ok(None);
         }
         drop(opens);
-        if request.flags.read {
+        // Before a recall, delegates may still change the bytes.
+        if request.flags.read && !opened.must_recall {
             opened.bytes = self.leased_bytes(s, file, &inode, request.handle);
         }
         Ok(Some(MetaReply::Opened(Box::new(opened))))

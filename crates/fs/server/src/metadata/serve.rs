@@ -208,7 +208,13 @@ impl<E: Env> Service<E> {
                     inline.set(op.changed_bytes.get());
                     done
                 };
-                let reply = self.when_not_held(async || self.change_as_urgent(call, truncate).await).await?;
+                // Only that of an inline file is done. Else its effect in memory is wanted again, which is harmless.
+                let again = |t: &mut dyn Transaction, op: &Op<'_>, reply| match reply {
+                    MetaReply::Done => Ok(reply),
+                    _ => truncate(t, op).map(|(reply, _)| reply),
+                };
+                let change = async || self.change_once(call, truncate, again).await;
+                let reply = self.when_not_held(change).await?;
                 if let MetaReply::Truncate { file, .. } = &reply {
                     self.wait_for_mark(call, *file, false).await?;
                 } else if let Some(file) = inline.get() {

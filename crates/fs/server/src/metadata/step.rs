@@ -108,7 +108,7 @@ impl<E: Env> Service<E> {
 
     /// Waits until the state that a refused change saw is durable. If that fails, returns the error of the journal instead.
     pub(super) async fn after_durable(&self, call: &Call<'_>, refused: Fault) -> Fault {
-        if matches!(refused, Fault::Elsewhere { .. } | Fault::Held(_)) {
+        if matches!(refused, Fault::Elsewhere { .. } | Fault::Growing(_) | Fault::Leased(_)) {
             return refused;
         }
         match self.name_durable(call, self.journal.now()).await {

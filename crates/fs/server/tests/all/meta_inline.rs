@@ -348,6 +348,38 @@ fn changes_wait_for_leased_bytes() {
 }
 
 #[test]
+fn a_stop_ends_no_wait_for_leased_bytes() {
+    with_service(|env, service, _| async move {
+        let (mut one, mut two) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        let (handle, _) = one.open("f", CREATE).await.expect("creates");
+        one.write_inline(handle, 0, b"bytes").await.expect("writes");
+        assert!(two.open("f", READ).await.expect("opens").1.bytes.is_some());
+        let began = env.now();
+        let stopping = service.clone();
+        env.spawn("stop", move || async move { stopping.begin_shutdown() }).expect("a task");
+        let truncate = MetaRequest::Truncate { at: at("f"), handle: None, size: ByteLen(2) };
+        done(one.change(truncate).await).expect("truncates");
+        assert!(env.now().saturating_sub(began) >= BYTE_LEASE);
+    });
+}
+
+#[test]
+fn a_repeated_truncation_happens_once() {
+    with_service(|_, service, _| async move {
+        let mut peer = Peer::new(&service, 1, user(0));
+        let (handle, _) = peer.open("f", CREATE).await.expect("creates");
+        peer.write_inline(handle, 0, b"bytes").await.expect("writes");
+        let truncate = || MetaRequest::Truncate { at: at("f"), handle: None, size: ByteLen(2) };
+        done(peer.change(truncate()).await).expect("truncates");
+        // Another thread of the client writes, then the first request arrives again.
+        let mut other = Peer::on_slot(&service, 1, 1, user(0));
+        other.write_inline(handle, 2, b"new").await.expect("writes");
+        done(peer.repeat(peer.seq, truncate()).await).expect("answers as before");
+        assert_eq!(peer.read_inline(handle).await.expect("reads"), b"bynew");
+    });
+}
+
+#[test]
 fn only_small_files_that_are_opened_to_read_are_leased() {
     with_service(|env, service, _| async move {
         let mut peer = Peer::new(&service, 1, user(0));
@@ -362,9 +394,16 @@ fn only_small_files_that_are_opened_to_read_are_leased() {
         let create = OpenFlags { write: false, ..CREATE };
         let (_, opened) = peer.open("f", create).await.expect("opens");
         assert_eq!(opened.bytes.as_deref(), Some(&b"bytes"[..]), "an open that would create");
-        // After a change that had to wait, the file is left alone.
+        // After a change that had to wait, the file and the session are left alone.
+        let (other, _) = peer.open("g", CREATE).await.expect("creates");
+        peer.write_inline(other, 0, b"bytes").await.expect("writes");
         peer.write_inline(handle, 0, b"B").await.expect("writes");
-        assert_eq!(peer.open("f", READ).await.expect("opens").1.bytes, None);
+        for name in ["f", "g"] {
+            assert_eq!(peer.open(name, READ).await.expect("opens").1.bytes, None, "{name}");
+        }
+        let mut two = Peer::new(&service, 2, user(0));
+        assert_eq!(two.open("f", READ).await.expect("opens").1.bytes, None);
+        assert!(two.open("g", READ).await.expect("opens").1.bytes.is_some());
         env.sleep(Nanos::from_ms(1100)).await;
         let (_, opened) = peer.open("f", READ).await.expect("opens");
         assert_eq!(opened.bytes.as_deref(), Some(&b"Bytes"[..]));

@@ -118,6 +118,7 @@ pub struct Opened {
     /// For a file whose bytes are in the metadata: offset behind the last byte that it may have there.
     pub inline_max: Option<ByteLen>,
     /// All bytes of such a file. They are leased: the client may use them for [`BYTE_LEASE`](super::BYTE_LEASE).
+    #[serde(with = "serde_bytes")]
     pub bytes: Option<Vec<u8>>,
 }
 

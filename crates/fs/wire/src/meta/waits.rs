@@ -23,9 +23,10 @@ pub const PAGES_DROPPED_AFTER: Nanos = Nanos::from_s(1);
 pub const NAME_LEASE: Nanos = Nanos::from_s(1);
 
 /// Time for which a client may use the bytes of an inline file that it got with its open, from the moment that it sends the
-/// request. A change waits until the client has closed the file, or until this time is over. It is short for that wait, and long
-/// enough for a client that waits for its turn on a busy processor.
+/// request. A change waits until the client has closed the file, or until this time is over. Short, because changes wait for it;
+/// long enough for a client that waits for a processor between reply and read.
 pub const BYTE_LEASE: Nanos = Nanos::from_ms(5);
+
 /// Maximum wait of a change of an inline file while another client copies the file.
 pub const GROWTH_WAIT: Nanos = Nanos::from_s(10);
 /// Maximum wait of an unlink until the space of a large file is freed.
