@@ -10,7 +10,7 @@ use weft_wire::hello::{
 };
 use weft_wire::keys::{KeyClaims, KeyId, Principal};
 use weft_wire::secure::{Handshake, Sealing};
-use weft_wire::{Errno, Family, Header, Incoming, Kind, Link, SessionOwner, WireError};
+use weft_wire::{Errno, Family, Header, Incoming, Kind, Link, SessionOwner, WireError, other_version};
 
 /// Identity that the peer has proven.
 #[derive(Debug)]
@@ -234,7 +234,15 @@ fn check_names<E: Env>(shared: &Shared<E>, names: &Names) -> Result<(), WireErro
 }
 
 async fn receive_hello<C: Conn>(link: &mut Link<C>) -> io::Result<Incoming> {
-    let incoming = link.recv().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let received = link.recv().await;
+    if let Err(error) = &received
+        && other_version(error).is_some()
+    {
+        // The header of any message tells the peer this version.
+        let why = WireError::new(Errno::EPROTO, error.to_string());
+        let _ = send_reply(link, 1, &HelloReply::Refused(why)).await;
+    }
+    let incoming = received?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let Header { family, kind, payload_len, .. } = incoming.header;
     if family != Family::Hello || kind != Kind::Request || payload_len != 0 {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the first message is not a greeting"));

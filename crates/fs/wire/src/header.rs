@@ -90,6 +90,14 @@ pub struct Header {
     pub waits_on: Option<Processor>,
 }
 
+/// Version of the protocol that the peer speaks, if that is why a message could not be received.
+pub fn other_version(error: &std::io::Error) -> Option<u8> {
+    match error.get_ref()?.downcast_ref()? {
+        Malformed::Version(version) => Some(*version),
+        _ => None,
+    }
+}
+
 /// Reason why received bytes are not a valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Malformed {

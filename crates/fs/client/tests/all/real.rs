@@ -1,11 +1,17 @@
 //! The client against servers over real sockets and files.
 
-use crate::support::{Reach, RealCluster, at, model, open, options, pattern, read, write};
-use std::io::IoSliceMut;
+use crate::support::{
+    Plan, Reach, RealCluster, SERVERS, at, ids, model, open, options, pattern, read, write,
+};
+use std::io::{IoSliceMut, Read, Write};
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
 use weft_client::{ClientOptions, PinnedExtents, Transport};
 use weft_core::{Extent, Nanos};
-use weft_env::File;
-use weft_env::real::block_on;
+use weft_env::real::{RealEnv, block_on};
+use weft_env::{Address, File};
+use weft_wire::header::VERSION;
+use weft_wire::{Errno, Family, HEADER_LEN, Header, Kind};
 
 fn model_over(reach: Reach, transport: Transport, check: impl Fn(weft_client::Counts)) {
     block_on(async {
@@ -244,4 +250,34 @@ fn a_lease_is_revoked_only_after_its_pinned_extents_are_released() {
         assert_eq!(read(&file, 0, 4096).await, pattern(4096, 5));
         cluster.stop().await;
     });
+}
+
+#[test]
+fn a_server_of_another_version_is_named_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let addresses: Vec<_> =
+        (0..SERVERS).map(|id| Address::Unix(folder.path().join(format!("s{id}")))).collect();
+    let Address::Unix(path) = &addresses[0] else { unreachable!() };
+    let listener = UnixListener::bind(path).expect("listens");
+    let older = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().expect("a client");
+        let mut hello = [0; HEADER_LEN];
+        peer.read_exact(&mut hello).expect("a greeting");
+        let mut reply = Header::new(Kind::Reply, Family::Hello, 1).encode();
+        reply[4] = VERSION - 1;
+        peer.write_all(&reply).expect("sent");
+    });
+    let folders = vec![folder.path().to_owned(); SERVERS as usize];
+    let plan = Plan::new(addresses, folders, folder.path().to_owned(), ids().0);
+    let client = plan.client(RealEnv::new(), options(Transport::Auto));
+    let began = Instant::now();
+    let error = block_on(client.stat(&at("f"))).expect_err("it cannot talk to that server");
+    assert_eq!(error.errno(), Errno::EPROTO.0);
+    let text = error.to_string();
+    let versions = format!("speaks version {} of the protocol, this program version {VERSION}", VERSION - 1);
+    for part in ["server s0 at unix:", &versions, "install the same Weft", "weft stop"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "no attempts for the time of a restart");
+    older.join().expect("no panic");
 }

@@ -86,6 +86,13 @@ impl Plan {
         }
     }
 
+    /// A client of this process's user.
+    pub fn client(&self, env: RealEnv, options: ClientOptions) -> Client<RealEnv> {
+        let (uid, gid) = ids();
+        let credentials = Credentials::user(uid, gid, vec![]).with_key(Key::Cluster(Box::new(secret())));
+        Client::new(env, self.map.clone(), options, credentials)
+    }
+
     pub fn config(&self, id: u32) -> ServerConfig {
         ServerConfig {
             server: ServerId(id),
@@ -211,9 +218,7 @@ impl RealCluster {
     }
 
     pub fn client(&self, options: ClientOptions) -> Client<RealEnv> {
-        let (uid, gid) = ids();
-        let credentials = Credentials::user(uid, gid, vec![]).with_key(Key::Cluster(Box::new(secret())));
-        Client::new(self.env, self.plan.map.clone(), options, credentials)
+        self.plan.client(self.env, options)
     }
 
     pub async fn stop(mut self) {

@@ -1,7 +1,7 @@
 //! Peers that violate the protocol get errors or lose their connection; the server and all other clients continue.
 
 use crate::support::*;
-use std::io::{IoSlice, Write};
+use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use weft_env::sim::Rng;
 use weft_env::{Address, Conn, Processor, Shared};
 use weft_server::{ServerConfig, ServerHandle};
 use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, PayloadLocation, lease};
-use weft_wire::header::encode_message;
+use weft_wire::header::{VERSION, encode_message};
 use weft_wire::hello::{AuthMethod, Exchange, Hello, HelloReply, Identity, Role};
 use weft_wire::status::StatusRequest;
 use weft_wire::{Errno, Family, HEADER_LEN, Header, Kind};
@@ -92,6 +92,25 @@ fn garbage_ends_one_connection_and_allocates_nothing() {
             let grown = resident_kib().saturating_sub(before);
             assert!(grown < 32 * 1024, "200 hostile connections cost {grown} KiB");
             assert_eq!(stage.server.panics(), 0);
+        },
+    );
+}
+
+#[test]
+fn a_peer_of_another_version_learns_this_one() {
+    stage(
+        |_| (),
+        async |stage| {
+            for other in [VERSION - 1, VERSION + 1] {
+                let mut stream = UnixStream::connect(stage.path()).expect("connects");
+                let mut hello = Header::new(Kind::Request, Family::Hello, 1).encode();
+                hello[4] = other;
+                stream.write_all(&hello).expect("sent");
+                let mut reply = Vec::new();
+                stream.read_to_end(&mut reply).expect("a reply, then the end");
+                let header = Header::decode(reply[..HEADER_LEN].try_into().expect("a header"));
+                assert_eq!(header.expect("of this version").kind, Kind::Reply);
+            }
         },
     );
 }
