@@ -190,7 +190,7 @@ const REPLICATED: Options = Options {
 const USED_ALONE: Options = Options { replica_use: None, ..REPLICATED };
 
 /// Seeds with their options and the bugs found.
-const FOUND_SINCE: [(u64, Options, &str); 29] = [
+const FOUND_SINCE: [(u64, Options, &str); 30] = [
     (
         519_343,
         REPLICATED,
@@ -233,6 +233,11 @@ const FOUND_SINCE: [(u64, Options, &str); 29] = [
         891_655,
         USED_ALONE,
         "an exclusive creation was refused for a file that was never durable, because the metadata log had failed",
+    ),
+    (
+        2_001_517,
+        Options { inline: ON, ..AS_DECIDED },
+        "a truncation to nothing failed because the device reported the loss of a byte that it cut",
     ),
     (
         6_002_134,
