@@ -79,6 +79,7 @@ impl<E: Env> State<E> {
         offset: Option<FileOffset>,
         bufs: &[IoSlice<'_>],
     ) -> Result<FileOffset> {
+        self.leased_bytes.end();
         let end = offset.map_or(0, |offset| offset.0).saturating_add(total(bufs) as u64);
         if end <= inline_max.0 {
             match self.send_inline(offset, bufs).await {
@@ -116,6 +117,7 @@ impl<E: Env> State<E> {
     /// Errors of the servers; `ENOSPC` if the targets are full.
     #[cold]
     pub(crate) async fn grow(self: &Arc<Self>) -> Result<()> {
+        self.leased_bytes.end();
         let _own = self.growing.lock().await;
         if !self.layout_version()?.is_inline() {
             return Ok(()); // another thread has done it

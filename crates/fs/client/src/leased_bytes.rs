@@ -20,6 +20,11 @@ impl LeasedBytes {
         Self(Mutex::new(bytes.map(|bytes| Leased { bytes, until: sent_at.saturating_add(BYTE_LEASE) })))
     }
 
+    /// Ends the use of the lease. Every change through the open file begins with this, because its own lease does not delay it.
+    pub(crate) fn end(&self) {
+        *self.0.lock() = None;
+    }
+
     /// Calls `body` with all bytes of the file, if the lease has not ended. They are those of the time of this call, even if the
     /// process is stopped within `body`.
     pub(crate) fn with<E: Env, R>(&self, core: &Core<E>, body: impl FnOnce(&[u8]) -> R) -> Option<R> {

@@ -466,6 +466,7 @@ impl<E: Env> OpenFile<E> {
     /// Truncates or extends the file by its handle. An inline file that becomes too large gets datafiles first.
     pub(crate) async fn resize(&self, size: ByteLen, on_loss: LossPolicy) -> Result<Boots> {
         let state = &self.state;
+        state.leased_bytes.end();
         loop {
             let is_inline = state.layout_version()?.is_inline();
             match state.session.truncate_by(self.place(), Some(self.handle()), size, on_loss).await {

@@ -3,12 +3,14 @@
 //! Nobody revokes such a lease: it is so short that a change waits for its end. It ends when the client closes the file, and at
 //! the latest after [`BYTE_LEASE`]. So programs that answer no events can have one.
 //!
-//! **No transaction changes the bytes of a file, or gives it datafiles, while any client may use a lease.**
+//! **No transaction changes the bytes of a file, or gives it datafiles, while an open file may use a lease,
+//! except through this open file itself.**
 //! Leases are granted inside the steps on the database. So each of them is before or after each change.
 //!
 //! | case | rule |
 //! | --- | --- |
-//! | a change finds a lease, even of its own client | it is repeated when the lease has ended; the file is not leased again for [`CONTENDED_FOR`], and the session gets no leases for as long |
+//! | a change through the open file that has the lease | ends it: the client has stopped to use it |
+//! | a change finds another lease, even of its own client | it is repeated when the lease has ended; the file is not leased again for [`CONTENDED_FOR`], and the session gets no leases for as long |
 //! | the session is lost | the lease lasts, because its client may not know |
 //! | restart | changes wait until leases of the previous start have ended |
 //! | clocks of client and server do not run at the same speed | the service lets the lease last a quarter longer |
@@ -16,10 +18,11 @@
 use super::fault::{Fault, Outcome};
 use super::inline::bytes_of;
 use super::op::Op;
+use super::tables::inode;
 use std::collections::BTreeMap;
 use weft_core::{ByteLen, FileId, Nanos};
 use weft_env::mutants::{Mutant, is_seeded};
-use weft_store::metadata::{Inode, Snapshot};
+use weft_store::metadata::Snapshot;
 use weft_wire::BoundSession;
 use weft_wire::meta::{BYTE_LEASE, HandleId};
 
@@ -80,8 +83,16 @@ impl ByteLeases {
         self.ends.remove(&(file, session, handle)).is_some() && self.contended.contains_key(&file)
     }
 
-    /// Time at which the last lease of a file ends, if a change has to wait for it.
-    fn wait_until(&mut self, file: FileId, now: Nanos) -> Option<Nanos> {
+    /// Time at which the last lease of a file ends, if a change through the open file `own` has to wait for it.
+    fn wait_until(
+        &mut self,
+        file: FileId,
+        own: Option<(BoundSession, HandleId)>,
+        now: Nanos,
+    ) -> Option<Nanos> {
+        if let Some((session, handle)) = own {
+            self.ends.remove(&(file, session, handle));
+        }
         let least = (file, BoundSession(0), HandleId(0));
         let of_file = self.ends.range(least..).take_while(|((other, ..), _)| *other == file);
         let of_file: Vec<_> = of_file.map(|(key, end)| (*key, *end)).collect();
@@ -103,27 +114,29 @@ impl ByteLeases {
 }
 
 impl Op<'_> {
-    /// Bytes of a file that the client has opened to read only, if they can be leased.
-    pub(super) fn leased_bytes(
+    /// Leases the bytes of a file that the client has opened to read, and returns them, if that is possible.
+    pub(super) fn lease_bytes(
         &self,
         s: &dyn Snapshot,
         file: FileId,
-        inode: &Inode,
         handle: HandleId,
-    ) -> Option<Vec<u8>> {
+    ) -> Outcome<Option<Vec<u8>>> {
+        let Some(inode) = inode(s, file)? else { return Ok(None) };
         // An empty file gets its datafiles without a copy. I/O delegates change files of their jobs.
         let can_be = inode.is_inline()
             && (ByteLen(1)..=LEASED_LEN_MAX).contains(&inode.size)
             && self.job.is_none()
             && !self.core.growths.lock().is_growing(file);
         // If the bytes are lost, the read says so.
-        let bytes = if can_be { bytes_of(s, file, inode).ok()? } else { return None };
-        self.core.byte_leases.lock().grant(file, self.session, handle, self.clock).then_some(bytes)
+        let Some(bytes) = can_be.then(|| bytes_of(s, file, &inode).ok()).flatten() else { return Ok(None) };
+        let is_leased = self.core.byte_leases.lock().grant(file, self.session, handle, self.clock);
+        Ok(is_leased.then_some(bytes))
     }
 
-    /// Fails while a client may use a lease of the bytes that this request changes.
-    pub(super) fn require_no_byte_lease(&self, file: FileId) -> Outcome<()> {
-        match self.core.byte_leases.lock().wait_until(file, self.clock) {
+    /// Fails while a lease of the bytes that this request changes may be in use, other than that of the open file with `handle`.
+    pub(super) fn require_no_byte_lease(&self, file: FileId, handle: Option<HandleId>) -> Outcome<()> {
+        let own = handle.map(|handle| (self.session, handle));
+        match self.core.byte_leases.lock().wait_until(file, own, self.clock) {
             Some(until) => Err(Fault::Leased(until)),
             None => Ok(()),
         }

@@ -272,7 +272,7 @@ impl Op<'_> {
         if write || truncate {
             let charged = self.core.charged(t, file, &inode)?;
             if truncate {
-                self.require_no_byte_lease(file)?;
+                self.require_no_byte_lease(file, None)?;
                 self.resize_inline(t, file, &mut inode, ByteLen(0))?;
                 urgency = Urgency::Name;
             }
@@ -300,17 +300,17 @@ impl Op<'_> {
         &self,
         t: &mut dyn Transaction,
         (file, mut inode): (FileId, Inode),
-        is_open: bool,
+        handle: Option<HandleId>,
         (size, has_space): (ByteLen, bool),
     ) -> Outcome<(MetaReply, Urgency)> {
         let size_max = if has_space { self.core.inline_max.max(inode.size) } else { inode.size };
         if size > size_max {
-            return match is_open {
-                true => Err(Errno::EFBIG.into()),
-                false => Ok((MetaReply::OpenFirst, Urgency::Lazy)),
+            return match handle {
+                Some(_) => Err(Errno::EFBIG.into()),
+                None => Ok((MetaReply::OpenFirst, Urgency::Lazy)),
             };
         }
-        self.require_no_byte_lease(file)?;
+        self.require_no_byte_lease(file, handle)?;
         // The charge is as durable as the size.
         self.reserve_for_len(t, file, &inode, size)?;
         let charged = self.core.charged(t, file, &inode)?;
@@ -364,7 +364,7 @@ impl Op<'_> {
         has_space: bool,
     ) -> Outcome<(MetaReply, Urgency)> {
         let (file, mut inode) = self.inline_file(t, handle, |open| open.write)?;
-        self.require_no_byte_lease(file)?;
+        self.require_no_byte_lease(file, Some(handle))?;
         // A copy in progress lacks these bytes. It ends if it takes too long.
         {
             let mut growths = self.core.growths.lock();
@@ -453,7 +453,7 @@ impl Op<'_> {
         if !self.core.growths.lock().by_file.get(&file).is_some_and(is_present) {
             return Err(Fault::new(Errno::ESTALE, "the file has changed since its bytes were copied"));
         }
-        self.require_no_byte_lease(file)?;
+        self.require_no_byte_lease(file, Some(handle))?;
         Ok((self.switch(t, (file, inode), handle, Some(copied))?, Urgency::Name))
     }
 

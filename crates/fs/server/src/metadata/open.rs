@@ -84,17 +84,12 @@ impl Op<'_> {
             return Ok(None);
         }
         let open = self.entry(file, request);
-        let mut opened = self.opened(s, file, &inode, request.handle, open, false, false, true)?;
+        let opened = self.opened(s, file, &inode, request.handle, open, false, false, true)?;
         // Checked afterwards: a replica that is created later meets this open.
         let mut opens = self.core.opens.lock();
         if opens.is_replicated(file) {
             opens.remove(self.session, request.handle, None);
             return Ok(None);
-        }
-        drop(opens);
-        // Before a recall, delegates may still change the bytes.
-        if request.flags.read && !opened.must_recall {
-            opened.bytes = self.leased_bytes(s, file, &inode, request.handle);
         }
         Ok(Some(MetaReply::Opened(Box::new(opened))))
     }

@@ -516,7 +516,7 @@ impl<E: Env> Service<E> {
             }
             op.open_unchanged(s, open)
         });
-        let reply = match unchanged {
+        let mut reply = match unchanged {
             Ok(Some(reply)) => reply,
             Err(fault) if open.flags.create => return Err(self.after_durable(call, fault).await),
             Err(fault) => return Err(fault),
@@ -527,8 +527,12 @@ impl<E: Env> Service<E> {
             }
         };
         self.wait_for_durable_mark(call, &reply).await?;
-        if let MetaReply::Opened(opened) = &reply {
+        if let MetaReply::Opened(opened) = &mut reply {
             let file = opened.attr.file;
+            // Not in the step before, so that no stored reply has them.
+            if open.flags.read && opened.inline_max.is_some() && !opened.must_recall {
+                opened.bytes = self.read(call, |s, op| op.lease_bytes(s, file, open.handle))?;
+            }
             self.wait_for_seen(call, [file]).await?;
             if open.flags.truncate && !opened.created && opened.inline_max.is_some() {
                 // As after a truncation.

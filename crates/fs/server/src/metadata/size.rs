@@ -49,7 +49,7 @@ impl Op<'_> {
             }
         };
         if inode.is_inline() {
-            return self.truncate_inline(t, (file, inode), handle.is_some(), (size, has_space));
+            return self.truncate_inline(t, (file, inode), handle, (size, has_space));
         }
         let (data, settings) = (inode.data(file), datafile_settings(&inode));
         let charged = self.reserve_for_len(t, file, &inode, size)?;

@@ -276,6 +276,30 @@ fn writers_wait_for_a_copy_until_it_ends_or_its_client_is_gone_or_slow() {
     }
 }
 
+#[test]
+fn a_change_through_the_open_file_with_the_lease_waits_for_nothing() {
+    for what in ["write", "append", "truncate", "grown"] {
+        with_service(move |env, service, _| async move {
+            let mut peer = Peer::new(&service, 1, user(0));
+            let (first, _) = peer.open("f", CREATE).await.expect("creates");
+            peer.write_inline(first, 0, b"bytes").await.expect("writes");
+            let (handle, opened) = peer.open("f", WRITE).await.expect("opens");
+            assert_eq!(opened.bytes.as_deref(), Some(&b"bytes"[..]), "{what}");
+            let began = env.now();
+            match what {
+                "truncate" => {
+                    let size = ByteLen(2);
+                    let truncate = MetaRequest::Truncate { at: at("f"), handle: Some(handle), size };
+                    done(peer.change(truncate).await).expect("truncates");
+                }
+                _ => change_bytes(&mut peer, what, handle).await,
+            }
+            assert!(env.now().saturating_sub(began) < BYTE_LEASE, "{what}");
+            peer.gone().await;
+        });
+    }
+}
+
 /// Ways to change the bytes of a file or where they are.
 const CHANGES: [&str; 5] = ["write", "append", "truncate", "open", "grown"];
 
@@ -380,7 +404,7 @@ fn a_repeated_truncation_happens_once() {
 }
 
 #[test]
-fn only_small_files_that_are_opened_to_read_are_leased() {
+fn only_small_files_that_are_opened_for_reading_are_leased() {
     with_service(|env, service, _| async move {
         let mut peer = Peer::new(&service, 1, user(0));
         let (handle, created) = peer.open("f", CREATE).await.expect("creates");
@@ -388,9 +412,12 @@ fn only_small_files_that_are_opened_to_read_are_leased() {
         let (_, opened) = peer.open("f", READ).await.expect("opens");
         assert_eq!(opened.bytes, None, "an empty file");
         peer.write_inline(handle, 0, b"bytes").await.expect("writes at once");
-        for flags in [WRITE, OpenFlags { read: false, ..WRITE }] {
-            assert_eq!(peer.open("f", flags).await.expect("opens").1.bytes, None, "{flags:?}");
+        for flags in [OpenFlags { read: false, ..WRITE }, OpenFlags { truncate: true, ..READ }] {
+            let (handle, opened) = peer.open("f", flags).await.expect("opens");
+            assert_eq!(opened.bytes, None, "{flags:?}");
+            peer.close(handle, WriteSummary::default()).await.expect("closes");
         }
+        peer.write_inline(handle, 0, b"bytes").await.expect("writes at once");
         let create = OpenFlags { write: false, ..CREATE };
         let (_, opened) = peer.open("f", create).await.expect("opens");
         assert_eq!(opened.bytes.as_deref(), Some(&b"bytes"[..]), "an open that would create");
