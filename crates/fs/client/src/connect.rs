@@ -11,9 +11,8 @@ use std::io;
 use weft_core::Nanos;
 use weft_env::{Address, Conn, Env, Peer};
 use weft_wire::greeting::{Caller, GreetingError};
-use weft_wire::header::VERSION;
 use weft_wire::hello::{Names, Opening, Process};
-use weft_wire::{Errno, Link, WireError, other_version};
+use weft_wire::{Errno, Link, WireError, is_other_version};
 
 /// First and longest pause between attempts to connect; the pause doubles.
 const PAUSE_MIN: Nanos = Nanos::from_ms(5);
@@ -192,15 +191,14 @@ async fn greet<E: Env>(
     let greeted = weft_wire::greeting::greet(&mut link, caller, |link| deadline.limit(&core.env, link)).await;
     let welcome = match greeted {
         Ok(welcome) => welcome,
-        Err(GreetingError::Io(error)) => {
-            let Some(version) = other_version(&error) else { return Err(ConnectError::Io(error)) };
+        Err(GreetingError::Io(error)) if is_other_version(&error) => {
             let text = format!(
-                "server {} at {address} speaks version {version} of the protocol, this program version {VERSION}: \
-                 install the same Weft on both, and restart the servers ('weft stop' stops those of an embedded cluster)",
+                "server {} at {address}: {error}, and restart the servers ('weft stop' stops those of an embedded cluster)",
                 server.entry().name
             );
             return Err(ConnectError::Refused(WireError::new(Errno::EPROTO, text)));
         }
+        Err(GreetingError::Io(error)) => return Err(ConnectError::Io(error)),
         Err(GreetingError::NoKey) => {
             let text = format!(
                 "server {} at {address} requires a key: set key_file in the cluster file, or use a key from 'weft key'",

@@ -123,7 +123,7 @@ impl<E: Env> Core<E> {
         self.reclaims.fetch_add(1, SeqCst);
     }
 
-    /// State before an open is sent, which its reply may depend on.
+    /// Notes the moment before an open is sent, from which on its reply is valid.
     pub(crate) fn before_open(&self) -> BeforeOpen {
         BeforeOpen { restarts: self.restarts(), sent_at: self.env.now() }
     }

@@ -17,7 +17,7 @@ use crate::data::SubRequests;
 use crate::error::{Error, Result};
 use crate::file::{DatafileEnds, LayoutRetry, LayoutVersion, OpenFile, State};
 use crate::gather::total;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Read};
 use std::sync::Arc;
 use weft_core::{Access, ByteLen, Extent, FileOffset, RecordedLens};
 use weft_env::Env;
@@ -26,14 +26,8 @@ use weft_wire::Errno;
 use weft_wire::meta::{Growing, MetaReply, MetaRequest, WrittenLens};
 
 /// Copies `bytes` to the first bytes of `bufs`, and returns their number.
-fn scatter(bytes: &[u8], bufs: &mut [IoSliceMut<'_>]) -> usize {
-    let mut left = bytes;
-    for buf in bufs {
-        let (now, later) = left.split_at(left.len().min(buf.len()));
-        buf[..now.len()].copy_from_slice(now);
-        left = later;
-    }
-    bytes.len()
+fn scatter(mut bytes: &[u8], bufs: &mut [IoSliceMut<'_>]) -> usize {
+    bytes.read_vectored(bufs).expect("a read from memory")
 }
 
 impl<E: Env> State<E> {

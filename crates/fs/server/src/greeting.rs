@@ -10,7 +10,7 @@ use weft_wire::hello::{
 };
 use weft_wire::keys::{KeyClaims, KeyId, Principal};
 use weft_wire::secure::{Handshake, Sealing};
-use weft_wire::{Errno, Family, Header, Incoming, Kind, Link, SessionOwner, WireError, other_version};
+use weft_wire::{Errno, Family, Header, Incoming, Kind, Link, SessionOwner, WireError, is_other_version};
 
 /// Identity that the peer has proven.
 #[derive(Debug)]
@@ -236,7 +236,7 @@ fn check_names<E: Env>(shared: &Shared<E>, names: &Names) -> Result<(), WireErro
 async fn receive_hello<C: Conn>(link: &mut Link<C>) -> io::Result<Incoming> {
     let received = link.recv().await;
     if let Err(error) = &received
-        && other_version(error).is_some()
+        && is_other_version(error)
     {
         // The header of any message tells the peer this version.
         let why = WireError::new(Errno::EPROTO, error.to_string());

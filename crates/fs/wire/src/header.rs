@@ -90,12 +90,10 @@ pub struct Header {
     pub waits_on: Option<Processor>,
 }
 
-/// Version of the protocol that the peer speaks, if that is why a message could not be received.
-pub fn other_version(error: &std::io::Error) -> Option<u8> {
-    match error.get_ref()?.downcast_ref()? {
-        Malformed::Version(version) => Some(*version),
-        _ => None,
-    }
+/// Whether a message could not be received because the peer speaks another version of the protocol.
+pub fn is_other_version(error: &std::io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(inner, Some(Malformed::Version(_)))
 }
 
 /// Reason why received bytes are not a valid message.

@@ -35,7 +35,7 @@ pub mod watch;
 pub use capability::{Capability, Rights, WriteLimit};
 pub use cluster::ClusterMap;
 pub use error::{Errno, WireError};
-pub use header::{Family, HEADER_LEN, Header, Kind, Malformed, other_version};
+pub use header::{Family, HEADER_LEN, Header, Kind, Malformed, is_other_version};
 pub use keys::{ClusterSecret, KeyClaims, KeyId};
 pub use link::{Incoming, Link};
 pub use session::{BoundSession, SessionName, SessionOwner, WalkProof};

@@ -79,6 +79,7 @@ pub(crate) struct State<E: Env> {
     pub(crate) appending: AsyncMutex<E>,
     /// Held while this open file gives the file datafiles.
     pub(crate) growing: AsyncMutex<E>,
+    /// Bytes of an inline file that came with the open.
     pub(crate) leased_bytes: LeasedBytes,
     /// The file's replica, if it is used; set at the open.
     replica: OnceLock<Box<Redirection<E>>>,

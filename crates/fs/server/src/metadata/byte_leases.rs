@@ -3,13 +3,12 @@
 //! Nobody revokes such a lease: it is so short that a change waits for its end. It ends when the client closes the file, and at
 //! the latest after [`BYTE_LEASE`]. So programs that answer no events can have one.
 //!
-//! **No transaction changes the bytes of a file, or gives it datafiles, while an open file may use a lease,
-//! except through this open file itself.**
-//! Leases are granted inside the steps on the database. So each of them is before or after each change.
+//! **While an open file may use a lease, no transaction changes the bytes of the file or gives it datafiles, except through this
+//! open file.** Leases are granted inside the steps on the database. So each of them is before or after each change.
 //!
 //! | case | rule |
 //! | --- | --- |
-//! | a change through the open file that has the lease | ends it: the client has stopped to use it |
+//! | a change through the open file that has the lease | ends it: the client no longer uses it |
 //! | a change finds another lease, even of its own client | it is repeated when the lease has ended; the file is not leased again for [`CONTENDED_FOR`], and the session gets no leases for as long |
 //! | the session is lost | the lease lasts, because its client may not know |
 //! | restart | changes wait until leases of the previous start have ended |

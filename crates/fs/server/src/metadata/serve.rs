@@ -196,7 +196,8 @@ impl<E: Env> Service<E> {
             }
             R::Adopt { open, parent } => {
                 let origin = OpenOrigin::Adopted(parent.bound_to(call.ctx.owner()));
-                let reply = self.change_as_urgent(call, |t, op| op.adopt(t, origin, &open)).await?;
+                // Repeated as a whole, because its effect in memory is wanted.
+                let reply = self.commit(call, |t, op| op.adopt(t, origin, &open)).await?;
                 self.wait_for_mark(call, open.file, false).await?;
                 Ok(reply)
             }
@@ -208,9 +209,13 @@ impl<E: Env> Service<E> {
                     inline.set(op.changed_bytes.get());
                     done
                 };
-                // Only that of an inline file is done. Else its effect in memory is wanted again, which is harmless.
                 let again = |t: &mut dyn Transaction, op: &Op<'_>, reply| match reply {
-                    MetaReply::Done => Ok(reply),
+                    // The bytes of an inline file are cut, but mounts may still have their pages.
+                    MetaReply::Done => {
+                        inline.set(op.file_to_truncate(t, &at, handle).ok().map(|(file, _)| file));
+                        Ok(reply)
+                    }
+                    // The effect in memory is wanted again.
                     _ => truncate(t, op).map(|(reply, _)| reply),
                 };
                 let change = async || self.change_once(call, truncate, again).await;

@@ -9,11 +9,35 @@ use super::permit::{WRITE, require, without_set_ids};
 use super::tables::{inode, named_inode, put_inode};
 use super::walk::walk;
 use weft_core::{ByteLen, FileId, FileOffset};
-use weft_store::metadata::{Node, NodeKind, Transaction};
+use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Transaction};
 use weft_wire::meta::{CollectedSize, HandleId, InodePath, MetaReply};
 use weft_wire::{Capability, Errno, Rights};
 
 impl Op<'_> {
+    /// The file that is open with `handle`, or else has the path, if the caller may truncate it.
+    pub(super) fn file_to_truncate(
+        &self,
+        s: &dyn Snapshot,
+        at: &InodePath,
+        handle: Option<HandleId>,
+    ) -> Outcome<(FileId, Inode)> {
+        if let Some(handle) = handle {
+            let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
+            if !open.write {
+                return Err(Errno::EINVAL.into());
+            }
+            return Ok((open.file, named_inode(s, open.file)?));
+        }
+        self.require_open_share(None)?;
+        let (file, inode) = walk(s, self, at)?.existing()?;
+        match inode.kind() {
+            NodeKind::Directory => return Err(Errno::EISDIR.into()),
+            NodeKind::Regular => require(self.caller, &inode, WRITE)?,
+            _ => return Err(Errno::EINVAL.into()),
+        }
+        Ok((file, inode))
+    }
+
     pub(super) fn truncate(
         &self,
         t: &mut dyn Transaction,
@@ -22,32 +46,16 @@ impl Op<'_> {
         (size, has_space): (ByteLen, bool),
     ) -> Outcome<(MetaReply, Urgency)> {
         let mut outdates = Urgency::Lazy;
-        let (file, mut inode) = match handle {
-            Some(handle) => {
-                let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
-                if !open.write {
-                    return Err(Errno::EINVAL.into());
-                }
-                (open.file, named_inode(t, open.file)?)
+        let (file, mut inode) = self.file_to_truncate(t, at, handle)?;
+        if handle.is_none() {
+            if !self.core.opens.lock().delegates_of_others(file, self.job).is_empty() {
+                return Ok((MetaReply::OpenFirst, Urgency::Lazy));
             }
-            None => {
-                self.require_open_share(None)?;
-                let (file, inode) = walk(t, self, at)?.existing()?;
-                match inode.kind() {
-                    NodeKind::Directory => return Err(Errno::EISDIR.into()),
-                    NodeKind::Regular => require(self.caller, &inode, WRITE)?,
-                    _ => return Err(Errno::EINVAL.into()),
-                }
-                if !self.core.opens.lock().delegates_of_others(file, self.job).is_empty() {
-                    return Ok((MetaReply::OpenFirst, Urgency::Lazy));
-                }
-                match self.truncate_replicated(t, file)? {
-                    None => return Ok((MetaReply::OpenFirst, Urgency::Lazy)),
-                    Some(urgency) => outdates = urgency,
-                }
-                (file, inode)
+            match self.truncate_replicated(t, file)? {
+                None => return Ok((MetaReply::OpenFirst, Urgency::Lazy)),
+                Some(urgency) => outdates = urgency,
             }
-        };
+        }
         if inode.is_inline() {
             return self.truncate_inline(t, (file, inode), handle, (size, has_space));
         }

@@ -35,8 +35,8 @@ impl<E: Env> Service<E> {
     }
 
     /// Runs a step that may change the database. Returns when the change survives what its urgency says, and no mount uses
-    /// outdated names or attributes. If it is refused,
-    /// the state that it saw survives as much as a change of names: a program relies on EEXIST, for example.
+    /// outdated names or attributes. If it is refused, the state that it saw survives as much as a change of names: a program
+    /// relies on EEXIST, for example.
     pub(super) async fn commit<T>(
         &self,
         call: &Call<'_>,
@@ -192,14 +192,5 @@ impl<E: Env> Service<E> {
             return Err(Fault::new(Errno::ENOSPC, WHY));
         }
         Ok(())
-    }
-
-    pub(super) async fn change_as_urgent(
-        &self,
-        call: &Call<'_>,
-        body: impl FnOnce(&mut dyn Transaction, &Op<'_>) -> Outcome<(MetaReply, Urgency)>,
-    ) -> Outcome<MetaReply> {
-        // Repeating an open or truncation is harmless, and its effect in memory is wanted. So no reply is stored.
-        self.commit(call, body).await
     }
 }

@@ -276,9 +276,32 @@ fn writers_wait_for_a_copy_until_it_ends_or_its_client_is_gone_or_slow() {
     }
 }
 
+/// Ways to change the bytes of a file or where they are.
+const CHANGES: [&str; 6] = ["write", "append", "truncate", "ftruncate", "open", "grown"];
+
+/// Truncates the file `f` to two bytes.
+fn truncate_to_two(handle: Option<HandleId>) -> MetaRequest {
+    MetaRequest::Truncate { at: at("f"), handle, size: ByteLen(2) }
+}
+
+/// Makes one of [`CHANGES`] of the file that `handle` has open for writing.
+async fn change_bytes(peer: &mut Peer<SimEnv>, what: &str, handle: HandleId) {
+    match what {
+        "write" => drop(peer.write_inline(handle, 0, b"W").await.expect("writes")),
+        "append" => drop(peer.append_inline(handle, b"A").await.expect("appends")),
+        "truncate" => done(peer.change(truncate_to_two(None)).await).expect("truncates"),
+        "ftruncate" => done(peer.change(truncate_to_two(Some(handle))).await).expect("truncates"),
+        "open" => drop(peer.open("f", OpenFlags { truncate: true, ..WRITE }).await.expect("opens")),
+        _ => {
+            let copy = growing(peer.ask(MetaRequest::Grow { handle }).await).expect("begins");
+            peer.grown(handle, copy.cap.file).await.expect("switches");
+        }
+    }
+}
+
 #[test]
 fn a_change_through_the_open_file_with_the_lease_waits_for_nothing() {
-    for what in ["write", "append", "truncate", "grown"] {
+    for what in ["write", "append", "ftruncate", "grown"] {
         with_service(move |env, service, _| async move {
             let mut peer = Peer::new(&service, 1, user(0));
             let (first, _) = peer.open("f", CREATE).await.expect("creates");
@@ -286,37 +309,10 @@ fn a_change_through_the_open_file_with_the_lease_waits_for_nothing() {
             let (handle, opened) = peer.open("f", WRITE).await.expect("opens");
             assert_eq!(opened.bytes.as_deref(), Some(&b"bytes"[..]), "{what}");
             let began = env.now();
-            match what {
-                "truncate" => {
-                    let size = ByteLen(2);
-                    let truncate = MetaRequest::Truncate { at: at("f"), handle: Some(handle), size };
-                    done(peer.change(truncate).await).expect("truncates");
-                }
-                _ => change_bytes(&mut peer, what, handle).await,
-            }
+            change_bytes(&mut peer, what, handle).await;
             assert!(env.now().saturating_sub(began) < BYTE_LEASE, "{what}");
             peer.gone().await;
         });
-    }
-}
-
-/// Ways to change the bytes of a file or where they are.
-const CHANGES: [&str; 5] = ["write", "append", "truncate", "open", "grown"];
-
-/// Makes one of [`CHANGES`] of the file that `handle` has open for writing.
-async fn change_bytes(peer: &mut Peer<SimEnv>, what: &str, handle: HandleId) {
-    match what {
-        "write" => drop(peer.write_inline(handle, 0, b"W").await.expect("writes")),
-        "append" => drop(peer.append_inline(handle, b"A").await.expect("appends")),
-        "truncate" => {
-            done(peer.change(MetaRequest::Truncate { at: at("f"), handle: None, size: ByteLen(2) }).await)
-                .expect("truncates");
-        }
-        "open" => drop(peer.open("f", OpenFlags { truncate: true, ..WRITE }).await.expect("opens")),
-        _ => {
-            let copy = growing(peer.ask(MetaRequest::Grow { handle }).await).expect("begins");
-            peer.grown(handle, copy.cap.file).await.expect("switches");
-        }
     }
 }
 
@@ -381,8 +377,7 @@ fn a_stop_ends_no_wait_for_leased_bytes() {
         let began = env.now();
         let stopping = service.clone();
         env.spawn("stop", move || async move { stopping.begin_shutdown() }).expect("a task");
-        let truncate = MetaRequest::Truncate { at: at("f"), handle: None, size: ByteLen(2) };
-        done(one.change(truncate).await).expect("truncates");
+        done(one.change(truncate_to_two(None)).await).expect("truncates");
         assert!(env.now().saturating_sub(began) >= BYTE_LEASE);
     });
 }
@@ -393,12 +388,11 @@ fn a_repeated_truncation_happens_once() {
         let mut peer = Peer::new(&service, 1, user(0));
         let (handle, _) = peer.open("f", CREATE).await.expect("creates");
         peer.write_inline(handle, 0, b"bytes").await.expect("writes");
-        let truncate = || MetaRequest::Truncate { at: at("f"), handle: None, size: ByteLen(2) };
-        done(peer.change(truncate()).await).expect("truncates");
+        done(peer.change(truncate_to_two(None)).await).expect("truncates");
         // Another thread of the client writes, then the first request arrives again.
         let mut other = Peer::on_slot(&service, 1, 1, user(0));
         other.write_inline(handle, 2, b"new").await.expect("writes");
-        done(peer.repeat(peer.seq, truncate()).await).expect("answers as before");
+        done(peer.repeat(peer.seq, truncate_to_two(None)).await).expect("answers as before");
         assert_eq!(peer.read_inline(handle).await.expect("reads"), b"bynew");
     });
 }
@@ -947,7 +941,7 @@ fn mounts_drop_pages_of_a_file_that_is_truncated_elsewhere() {
         let of_mount = seen.clone();
         env.spawn("mount", move || async move {
             let mut done = 0;
-            while of_mount.lock().len() < 2 {
+            while of_mount.lock().len() < 4 {
                 let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::WaitEvents { done } };
                 let MetaReply::Events(got) = events.call(&ctx, call).await else { panic!("no events") };
                 for event in got {
@@ -959,11 +953,15 @@ fn mounts_drop_pages_of_a_file_that_is_truncated_elsewhere() {
             events.call(&ctx, call).await;
         })
         .expect("a task");
-        let cut = MetaRequest::Truncate { at: at("f"), handle: None, size: ByteLen(2) };
-        done(writer.change(cut).await).expect("truncates");
+        done(writer.change(truncate_to_two(None)).await).expect("truncates");
         assert_eq!(seen.lock().len(), 1, "answered when the mount knows");
         writer.open("f", OpenFlags { truncate: true, ..READ }).await.expect("opens");
         assert_eq!(*seen.lock(), [Outdated::Pages { start: 0, end: u64::MAX }; 2]);
+        // Also a repeated one, whose first reply may have left before the mount knew.
+        done(writer.change(truncate_to_two(None)).await).expect("truncates");
+        assert_eq!(seen.lock().len(), 3);
+        done(writer.repeat(writer.seq, truncate_to_two(None)).await).expect("answers as before");
+        assert_eq!(*seen.lock(), [Outdated::Pages { start: 0, end: u64::MAX }; 4]);
         writer.gone().await;
         mount.gone().await;
     });

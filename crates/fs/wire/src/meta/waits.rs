@@ -23,7 +23,7 @@ pub const PAGES_DROPPED_AFTER: Nanos = Nanos::from_s(1);
 pub const NAME_LEASE: Nanos = Nanos::from_s(1);
 
 /// Time for which a client may use the bytes of an inline file that it got with its open, from the moment that it sends the
-/// request. A change waits until the client has closed the file, or until this time is over. Short, because changes wait for it;
+/// request. Changes through other open files wait until this one is closed, or until this time is over. Short, because changes wait for it;
 /// long enough for a client that waits for a processor between reply and read.
 pub const BYTE_LEASE: Nanos = Nanos::from_ms(5);
 
