@@ -210,6 +210,11 @@ pub fn exists(dir: c_int, path: &CStr) -> bool {
     raw!(SYS_faccessat, dir, path.as_ptr(), libc::F_OK).is_ok()
 }
 
+/// Whether the effective user may execute the file at `path`.
+pub fn may_execute(path: &CStr) -> bool {
+    raw!(SYS_faccessat2, libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS).is_ok()
+}
+
 pub fn readlinkat(dir: c_int, path: &CStr) -> Result<Vec<u8>, i32> {
     let mut out = vec![0u8; libc::PATH_MAX as usize];
     let len = raw!(SYS_readlinkat, dir, path.as_ptr(), out.as_mut_ptr(), out.len())?;

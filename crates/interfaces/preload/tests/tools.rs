@@ -30,6 +30,18 @@ fn python() {
     same_output(&World::new(), "python3", "program.py");
 }
 
+/// Scripts see their own paths, and interpreters may be on the file system.
+#[test]
+fn programs_and_scripts() {
+    same_output(&World::new(), "dash", "programs.sh");
+}
+
+/// Files that are open and have no name stay over exec, and after the process that opened them.
+#[test]
+fn files_without_a_name() {
+    same_output(&World::new(), "dash", "nameless.sh");
+}
+
 /// A program that never names the mount must not notice the library: same output, descriptors, threads and working
 /// directory, and no connection.
 #[test]

@@ -13,6 +13,7 @@ pub mod mpi;
 pub mod names;
 mod openat2;
 pub mod process;
+mod program;
 mod spawn;
 pub mod stdio;
 mod streams;

@@ -91,7 +91,9 @@ fn unlink_weft_path(weft_path: &WeftPath) -> Res<c_int> {
         let kind = backend()?.stat(weft_path, true)?.st_mode & libc::S_IFMT;
         return Err(if kind == libc::S_IFDIR { libc::EISDIR } else { libc::ENOTDIR }.into());
     }
-    done(backend()?.unlink(weft_path))
+    backend()?.unlink(weft_path)?;
+    open::note_removed(&weft_path.text);
+    Ok(0)
 }
 
 unsafe fn rmdir_weft_path(weft_path: &WeftPath, path: *const c_char) -> Res<c_int> {
@@ -246,7 +248,11 @@ fn rename_weft_paths(from: &WeftPath, to: &WeftPath, flags: c_uint) -> Res<()> {
     }
     let plain = |weft_path: &WeftPath| WeftPath { must_dir: false, ..weft_path.clone() };
     let (no_replace, exchange) = (flags & libc::RENAME_NOREPLACE != 0, flags & libc::RENAME_EXCHANGE != 0);
-    backend()?.rename(&plain(from), &plain(to), no_replace, exchange)
+    backend()?.rename(&plain(from), &plain(to), no_replace, exchange)?;
+    if !exchange {
+        open::note_removed(&to.text);
+    }
+    Ok(())
 }
 
 hook! { [rename] (from: *const c_char, to: *const c_char) -> c_int {

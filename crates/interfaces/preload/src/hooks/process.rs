@@ -1,10 +1,12 @@
 //! Programs that start programs: fork and exec, `system` and `popen`.
 
+use super::program::{self, Program};
 use crate::lifecycle::{environment_for_exec, own_environment, surviving};
+use crate::open::Open;
+use crate::route::WeftPath;
 use crate::{backend, config, errno, route, sys, table};
-use libc::{AT_FDCWD, FILE, c_char, c_int, pid_t};
+use libc::{FILE, c_char, c_int, pid_t};
 use std::ffi::{CStr, CString};
-use weft_wire::meta::OpenFlags;
 
 /// `fork`; moves locks of open files to their keepers first.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -31,47 +33,10 @@ pub unsafe extern "C" fn __vfork() -> pid_t {
     fork()
 }
 
-/// Copies a program file from Weft to a memory file, which the kernel can execute.
-fn local_copy(path: *const c_char) -> Option<Result<CString, c_int>> {
-    // SAFETY: the caller's C string.
-    let way = unsafe { route::route(AT_FDCWD, path) };
-    let route::Route::Ours(weft_path) = way else { return None };
-    let mut kept = None;
-    let copied = crate::serve::on_way::<c_int>(route::Route::Ours(weft_path), &mut kept, |weft_path| {
-        let backend = backend::backend()?;
-        backend.access(weft_path, libc::X_OK as u32, true)?;
-        let flags = OpenFlags { read: true, ..OpenFlags::default() };
-        let how = backend::OpenRequest { flags, ..backend::OpenRequest::default() };
-        let file = backend.open(weft_path, &how)?;
-        if file.is_directory() {
-            return Err(libc::EACCES.into());
-        }
-        // Not close-on-exec: the interpreter of a script opens it by this number.
-        let fd = sys::memfd(c"weft program", 0)?;
-        let mut buffer = vec![0u8; 1 << 20];
-        let mut at = 0u64;
-        loop {
-            let got = file.read_at(&mut [std::io::IoSliceMut::new(&mut buffer)], at)?;
-            if got == 0 {
-                return Ok(fd);
-            }
-            let mut rest = &buffer[..got];
-            while !rest.is_empty() {
-                rest = &rest[sys::write(fd, rest)?..];
-            }
-            at += got as u64;
-        }
-    });
-    match copied {
-        Some(fd) if fd >= 0 => Some(Ok(sys::c(format!("/proc/self/fd/{fd}").as_bytes()))),
-        Some(_) => Some(Err(errno::get())),
-        None => kept.map(Ok),
-    }
-}
-
 /// Moves locks that the next program image can share to keepers, and reports those that it cannot have.
 fn before_exec() {
     crate::open::before_sharing();
+    crate::open::keep_inherited();
     if crate::open::has_record_locks() {
         sys::complain(
             "lock: record locks (fcntl, lockf) of this process end with exec; use flock to keep a lock over exec",
@@ -81,19 +46,22 @@ fn before_exec() {
 
 /// Executes a program with Weft's state in its environment; returns only on failure.
 unsafe fn run(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
-    let real = real!(execve: fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int);
-    let copy = local_copy(path);
-    let path = match &copy {
-        None => path,
-        Some(Ok(path)) => path.as_ptr(),
-        Some(Err(number)) => {
-            errno::set(*number);
-            return -1;
+    match program::find(path) {
+        Ok(program) => replace(&program, argv, envp),
+        Err(number) => {
+            errno::set(number);
+            -1
         }
-    };
+    }
+}
+
+/// Replaces this process's image by `program`.
+unsafe fn replace(program: &Program, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    let real = real!(execve: fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int);
     before_exec();
     let environment = environment_for_exec(envp, &surviving());
-    real(path, argv, environment.as_ptr())
+    let arguments = program.arguments(argv);
+    real(program.path(), arguments.as_ptr(), environment.as_ptr())
 }
 
 hook! { [execve] (path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
@@ -115,9 +83,15 @@ hook! { [fexecve] (fd: c_int, argv: *const *const c_char, envp: *const *const c_
     let real = real!(fexecve: fn(c_int, *const *const c_char, *const *const c_char) -> c_int);
     match table::get(fd).filter(|open| !open.is_host()) {
         Some(open) => {
-            let path = sys::c(&route::full(&open.path()));
+            let program = program::find_open(&open, name_of(&open, fd));
             drop(open);
-            Some(run(path.as_ptr(), argv, envp))
+            Some(match program {
+                Ok(program) => replace(&program, argv, envp),
+                Err(number) => {
+                    errno::set(number);
+                    -1
+                }
+            })
         }
         None => {
             before_exec();
@@ -149,21 +123,35 @@ hook! { [execveat]
     }
 } }
 
-/// Finds `file` along PATH like `execvp`.
-pub fn find_program(file: &[u8]) -> Option<CString> {
+/// Returns the path by which the next program image can open an executed file: that of its open, or that of the descriptor
+/// if the file has no name or another one by now.
+fn name_of(open: &Open, fd: c_int) -> CString {
+    let path = route::full(&open.path());
+    let is_there = crate::serve::inside(|| {
+        let there = backend::backend()?.stat(&WeftPath::at(open.path()), true)?;
+        Ok(there.st_ino == open.stat()?.st_ino)
+    });
+    if is_there.unwrap_or(false) { sys::c(&path) } else { sys::c(format!("/dev/fd/{fd}").as_bytes()) }
+}
+
+/// Returns the paths that `execvp` tries for `file`.
+fn candidates(file: &[u8]) -> Vec<CString> {
     if file.contains(&b'/') {
-        return Some(sys::c(file));
+        return vec![sys::c(file)];
     }
     let path = config::variable("PATH").unwrap_or(b"/bin:/usr/bin");
-    for dir in path.split(|&byte| byte == b':') {
-        let dir: &[u8] = if dir.is_empty() { b"." } else { dir };
-        let candidate = sys::c(&crate::pathname::join(dir, file));
+    let below = |dir: &[u8]| sys::c(&crate::pathname::join(if dir.is_empty() { b"." } else { dir }, file));
+    path.split(|&byte| byte == b':').map(below).collect()
+}
+
+/// Finds `file` along PATH like `execvp`.
+pub fn find_program(file: &[u8]) -> Option<CString> {
+    let may_run = |path: &CString| {
         // SAFETY: a valid C string; the hook sees paths of ours.
-        if unsafe { super::attrs::access(candidate.as_ptr(), libc::X_OK) } == 0 {
-            return Some(candidate);
-        }
-    }
-    None
+        unsafe { super::attrs::access(path.as_ptr(), libc::X_OK) == 0 }
+    };
+    let is_path = file.contains(&b'/');
+    candidates(file).into_iter().find(|path| is_path || may_run(path))
 }
 
 /// Implements `execvp`: searches PATH, and runs a file of unknown format with the shell.
@@ -172,22 +160,39 @@ unsafe fn search(file: *const c_char, argv: *const *const c_char, envp: *const *
         errno::set(libc::EFAULT);
         return -1;
     }
-    let Some(path) = find_program(CStr::from_ptr(file).to_bytes()) else {
+    let file = CStr::from_ptr(file).to_bytes();
+    if file.is_empty() {
         errno::set(libc::ENOENT);
         return -1;
-    };
-    let result = run(path.as_ptr(), argv, envp);
-    if errno::get() == libc::ENOEXEC {
-        let mut with_shell = vec![c"/bin/sh".as_ptr(), path.as_ptr()];
-        let mut at = argv.add(usize::from(!(*argv).is_null()));
-        while !(*at).is_null() {
-            with_shell.push(*at);
-            at = at.add(1);
-        }
-        with_shell.push(std::ptr::null());
-        return run(c"/bin/sh".as_ptr(), with_shell.as_ptr(), envp);
     }
-    result
+    let mut is_denied = false;
+    for path in candidates(file) {
+        if super::attrs::access(path.as_ptr(), libc::F_OK) == 0 {
+            run(path.as_ptr(), argv, envp);
+        }
+        match errno::get() {
+            libc::ENOEXEC => return by_shell(&path, argv, envp),
+            libc::EACCES => is_denied = true,
+            libc::ENOENT | libc::ESTALE | libc::ENOTDIR | libc::ENODEV | libc::ETIMEDOUT => {}
+            _ => return -1,
+        }
+    }
+    if is_denied {
+        errno::set(libc::EACCES);
+    }
+    -1
+}
+
+/// Runs a file of unknown format with the shell.
+unsafe fn by_shell(path: &CStr, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
+    let mut with_shell = vec![c"/bin/sh".as_ptr(), path.as_ptr()];
+    let mut at = argv.add(usize::from(!(*argv).is_null()));
+    while !(*at).is_null() {
+        with_shell.push(*at);
+        at = at.add(1);
+    }
+    with_shell.push(std::ptr::null());
+    run(c"/bin/sh".as_ptr(), with_shell.as_ptr(), envp)
 }
 
 // The list forms are variadic, which Rust cannot define: a few instructions store the arguments after the first that

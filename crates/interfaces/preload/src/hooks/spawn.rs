@@ -261,5 +261,5 @@ unsafe fn program_is_ours(path: *const c_char, along_path: bool) -> bool {
     } else {
         path
     };
-    !matches!(crate::route::route(libc::AT_FDCWD, path), crate::route::Route::Foreign)
+    super::program::needs_library(path)
 }

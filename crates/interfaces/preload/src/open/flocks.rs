@@ -5,7 +5,10 @@
 //! this lock. The keeper ends the lock when the last descriptor of the description is closed. If the description is
 //! shared already, its lock goes to a keeper at once.
 //!
-//! The kernel notifies the keeper of the last close. Each description has four bytes in the placeholder's memory file:
+//! A keeper also keeps a file without a name open, see `nameless`.
+//!
+//! The kernel notifies the keeper of the last close. Each description has eight bytes in the placeholder's memory file, of
+//! which five are used:
 //!
 //! | byte | locked by | meaning |
 //! | --- | --- | --- |
@@ -13,8 +16,9 @@
 //! | 1 | the description | it has a shared lock |
 //! | 2 | the keeper | the lock has not been returned yet |
 //! | 3 | a process | it is acquiring a lock |
+//! | 4 | the description | a keeper keeps the file open |
 //!
-//! The description holds byte 0 or 1 as an open-file-description lock, which the kernel releases with the last
+//! The description holds byte 0, 1 or 4 as an open-file-description lock, which the kernel releases with the last
 //! descriptor. The keeper waits for that byte through another description of the same memory file.
 
 use super::Open;
@@ -35,7 +39,9 @@ const SHARED: u64 = 1;
 const KEPT: u64 = 2;
 /// Byte that a process locks while it acquires a lock.
 const ACQUIRING: u64 = 3;
-const BYTES: u64 = 4;
+/// Byte that the description locks while a keeper keeps its file open.
+const OPEN: u64 = 4;
+const BYTES: u64 = 8;
 
 const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
 /// Interval at which a keeper sends a request to the metadata server, in seconds. A restarted server thereby learns of
@@ -246,6 +252,7 @@ fn refusal(why: &str) -> Fail {
 /// Moves locks to keepers, before another process or program image can share their descriptions.
 pub fn before_sharing() {
     SHARES.fetch_add(1, Ordering::SeqCst);
+    super::nameless::keep_removed();
     if !ANY_OWN.load(Ordering::SeqCst) || crate::guard::inside() {
         return;
     }
@@ -269,28 +276,49 @@ unsafe fn real_fork() -> libc::pid_t {
 
 /// Moves the session of a lock to a keeper.
 fn hand_over(own: OwnLock, of: &Description, fd: c_int) -> Res<()> {
-    let keeper = Fd(placeholder::again(fd).map_err(|_| refusal("/proc is not mounted"))?);
-    let byte = of.first + if own.kind == LockKind::Exclusive { EXCLUSIVE } else { SHARED };
-    let prepared = range(keeper.0, libc::F_OFD_SETLKW, libc::F_WRLCK, of.first + KEPT, 1)
-        .and_then(|()| range(fd, libc::F_OFD_SETLK, libc::F_WRLCK, byte, 1));
-    if prepared.is_err() {
-        return Err(refusal("the kernel cannot lock ranges of memory files"));
+    let byte = if own.kind == LockKind::Exclusive { EXCLUSIVE } else { SHARED };
+    start_keeper(own.session, of, fd, byte).map_err(refusal)
+}
+
+/// Starts a keeper that keeps the file of `open` open until no process has the description of `fd`. Does nothing if
+/// there is one.
+pub fn keep_open(open: &Open, fd: c_int) -> Res<()> {
+    let of = &open.description;
+    let failed = |_| Fail::Errno(libc::ENOLCK);
+    let probe = Fd(placeholder::again(fd)?);
+    if sys::is_range_locked(probe.0, of.first + OPEN, 1)? {
+        return Ok(());
+    }
+    let session = backend()?.lock_session(&open.token().ok_or(libc::EBADF)?)?;
+    start_keeper(session, of, fd, OPEN).map_err(failed)
+}
+
+/// Starts a keeper, which has `session` from then on, while the description of `fd` locks `byte`.
+fn start_keeper(session: LockSession, of: &Description, fd: c_int, byte: u64) -> Result<(), &'static str> {
+    let keeper = Fd(placeholder::again(fd).map_err(|_| "/proc is not mounted")?);
+    let own_byte = of.first + byte;
+    let kept = match byte {
+        OPEN => Ok(()),
+        _ => range(keeper.0, libc::F_OFD_SETLKW, libc::F_WRLCK, of.first + KEPT, 1),
+    };
+    if kept.and_then(|()| range(fd, libc::F_OFD_SETLK, libc::F_WRLCK, own_byte, 1)).is_err() {
+        return Err("the kernel cannot lock ranges of memory files");
     }
     // SAFETY: the children run code of this library alone, with their own copies of its memory.
     let forked = unsafe { real_fork() };
     if forked == 0 {
         // Double fork: the keeper is not a child of the program, so that no program waits for it. SAFETY: as above.
         match unsafe { real_fork() } {
-            0 => keep(&own, of, keeper.0),
+            0 => keep(&session, of, keeper.0, byte),
             // SAFETY: ends this process at once.
             second => unsafe { libc::_exit(c_int::from(second < 0)) },
         }
     }
     if forked < 0 || !ended_well(forked) {
-        let _ = range(fd, libc::F_OFD_SETLK, libc::F_UNLCK, byte, 1);
-        return Err(refusal("no keeper process could be started"));
+        let _ = range(fd, libc::F_OFD_SETLK, libc::F_UNLCK, own_byte, 1);
+        return Err("no keeper process could be started");
     }
-    own.session.leave();
+    session.leave();
     Ok(())
 }
 
@@ -311,8 +339,9 @@ fn ended_well(child: libc::pid_t) -> bool {
 
 extern "C" fn wake(_signal: c_int) {}
 
-/// Runs the keeper: holds the lock until no descriptor of the description is left.
-fn keep(own: &OwnLock, of: &Description, keeper: c_int) -> ! {
+/// Runs the keeper: holds the lock, or the open file, until no descriptor of the description is left.
+fn keep(session: &LockSession, of: &Description, keeper: c_int, byte: u64) -> ! {
+    let name = if byte == OPEN { c"weft-file" } else { c"weft-lock" };
     // SAFETY: plain calls on own values, in a process with one thread that runs nothing else.
     unsafe {
         libc::setsid();
@@ -324,7 +353,7 @@ fn keep(own: &OwnLock, of: &Description, keeper: c_int) -> ! {
         action.sa_sigaction = wake as *const () as usize;
         libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
         libc::sigprocmask(libc::SIG_SETMASK, &action.sa_mask, std::ptr::null_mut());
-        libc::prctl(libc::PR_SET_NAME, c"weft-lock".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
     }
     // Other locks have their own keepers.
     for other in std::mem::take(&mut *PARENTS.lock()) {
@@ -334,11 +363,13 @@ fn keep(own: &OwnLock, of: &Description, keeper: c_int) -> ! {
     let beat = libc::timeval { tv_sec: HEARTBEAT_S, tv_usec: 0 };
     let beats = libc::itimerval { it_interval: beat, it_value: beat };
     sys::set_timer(&beats);
-    let first = of.first + EXCLUSIVE;
-    while let Err(libc::EINTR) = sys::lock_range(keeper, libc::F_OFD_SETLKW, libc::F_WRLCK, first, 2) {
-        let _ = own.session.file().test_lock(true, LockKind::Shared, WHOLE);
+    let (first, len) = if byte == OPEN { (of.first + OPEN, 1) } else { (of.first + EXCLUSIVE, 2) };
+    while let Err(libc::EINTR) = sys::lock_range(keeper, libc::F_OFD_SETLKW, libc::F_WRLCK, first, len) {
+        let _ = session.file().test_lock(true, LockKind::Shared, WHOLE);
     }
-    let _ = own.session.file().lock(LockSpace::Flock, true, None, WHOLE, None);
+    if byte != OPEN {
+        let _ = session.file().lock(LockSpace::Flock, true, None, WHOLE, None);
+    }
     // SAFETY: ends this process; the connection closes with it.
     unsafe { libc::_exit(0) }
 }

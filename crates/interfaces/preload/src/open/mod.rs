@@ -4,6 +4,7 @@ mod flocks;
 mod gather;
 mod io;
 mod listing;
+mod nameless;
 mod opening;
 mod origin;
 mod record_locks;
@@ -11,6 +12,7 @@ mod record_locks;
 pub use flocks::{Description, before_sharing, flock};
 pub use gather::{Memory, gather, settle};
 pub use listing::Listing;
+pub use nameless::{keep_inherited, note_removed};
 pub use opening::{close, install, open, page_len_hint, with_layout, with_page_len};
 pub use origin::{Access, HostDescriptor};
 pub use record_locks::{has_record_locks, note_lock, release_locks};
@@ -55,6 +57,7 @@ pub struct Open {
     wrote: AtomicBool,
     /// State of its `flock`.
     description: Description,
+    nameless: nameless::Nameless,
 }
 
 impl Open {
@@ -94,7 +97,14 @@ impl Open {
             listing: Lock::new(None),
             wrote: AtomicBool::new(false),
             description,
+            nameless: nameless::Nameless::default(),
         }
+    }
+
+    /// Whether this process has opened the file itself, or again after a fork or exec.
+    fn is_open_here(&self) -> bool {
+        !self.file.load(Ordering::Acquire).is_null()
+            && self.generation.load(Ordering::Acquire) == backend::generation()
     }
 
     /// Returns the file. Reopens it first if another process before a fork or exec opened it.

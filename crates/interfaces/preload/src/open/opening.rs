@@ -80,7 +80,11 @@ pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
                 true => pathname::join(&weft_path.text, format!("#{}", file.inode()?).as_bytes()),
                 false => weft_path.text.clone(),
             };
-            install(fd, Arc::new(Open::new(file, text, flags)))
+            let open = Open::new(file, text, flags);
+            if is_unnamed {
+                open.nameless.note_removed();
+            }
+            install(fd, Arc::new(open))
         }
         Err(fail) => {
             sys::close(fd);
