@@ -68,6 +68,8 @@ early! {
     b"mmap" | b"mmap64" => mmap(
         address: *mut c_void, len: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64
     ) -> *mut c_void = SYS_mmap [address, len, protection, flags, fd, offset];
+    b"mprotect" => mprotect(address: *mut c_void, len: usize, protection: c_int) -> c_int
+        = SYS_mprotect [address, len, protection];
     b"munmap" => munmap(address: *mut c_void, len: usize) -> c_int = SYS_munmap [address, len];
 }
 

@@ -83,15 +83,18 @@ unsafe extern "C" fn at_start() {
         route::set_cwd(Some(text));
     }
     if let Some(text) = variable(INHERIT) {
+        let mut known = Vec::new();
         for item in text.split(|&byte| byte == b',') {
-            let _ = inherit(item);
+            let _ = inherit(item, &mut known);
         }
     }
     crate::over::register_inherited();
 }
 
 /// Takes over one inherited descriptor: `fd:flags:directory:token in hex:path in hex:byte of its locks`.
-fn inherit(item: &[u8]) -> Option<()> {
+///
+/// Descriptors of one description get one [`Open`]; `known` contains those so far, with their token and byte.
+fn inherit(item: &[u8], known: &mut Vec<(Vec<u8>, u64, Arc<Open>)>) -> Option<()> {
     let mut parts = std::str::from_utf8(item).ok()?.split(':');
     let fd: i32 = parts.next()?.parse().ok()?;
     let flags: i32 = parts.next()?.parse().ok()?;
@@ -103,8 +106,16 @@ fn inherit(item: &[u8]) -> Option<()> {
     if !placeholder::is_one(fd) {
         return None;
     }
-    table::set(fd, Arc::new(Open::inherited(token, text, flags, directory, lock_byte)));
-    hooks::stdio::follow(fd);
+    let open = match known.iter().find(|(other, byte, _)| *byte == lock_byte && *other == token) {
+        Some((_, _, open)) => Arc::clone(open),
+        None => {
+            let open = Arc::new(Open::inherited(token.clone(), text, flags, directory, lock_byte));
+            known.push((token, lock_byte, Arc::clone(&open)));
+            open
+        }
+    };
+    table::set(fd, open);
+    let _ = crate::libio::prepare();
     Some(())
 }
 

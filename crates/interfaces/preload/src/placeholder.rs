@@ -37,18 +37,7 @@ pub fn new(flags: c_int) -> Res<c_int> {
                 Err(_) => SOURCE.store(-1, Ordering::Release),
             }
         }
-        let made = sealed()?;
-        let high = sys::fcntl(made, libc::F_DUPFD_CLOEXEC, floor() as usize);
-        let source = match high {
-            Ok(high) => {
-                sys::close(made);
-                high
-            }
-            Err(_) => made,
-        };
-        if SOURCE.compare_exchange(-1, source, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            sys::close(source);
-        }
+        self::source()?;
     }
     // Without /proc, create a separate memory file. Its only defect is that a raw read sees an empty file.
     let fd = sealed()?;
@@ -56,6 +45,29 @@ pub fn new(flags: c_int) -> Res<c_int> {
         sys::fcntl(fd, libc::F_SETFD, 0)?;
     }
     Ok(fd)
+}
+
+/// Returns the memory file from which placeholders are opened; creates it if there is none.
+pub fn source() -> Res<c_int> {
+    let known = SOURCE.load(Ordering::Acquire);
+    if known >= 0 {
+        return Ok(known);
+    }
+    let made = sealed()?;
+    let source = match sys::fcntl(made, libc::F_DUPFD_CLOEXEC, floor() as usize) {
+        Ok(high) => {
+            sys::close(made);
+            high
+        }
+        Err(_) => made,
+    };
+    match SOURCE.compare_exchange(-1, source, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Ok(source),
+        Err(other) => {
+            sys::close(source);
+            Ok(other)
+        }
+    }
 }
 
 /// Opens another description of the memory file behind the placeholder `fd`.

@@ -4,7 +4,7 @@ use crate::config::{self, config};
 use crate::errno::Fail;
 use crate::lock::Lock;
 use crate::pathname;
-use crate::{guard, sys, table};
+use crate::{guard, memory, sys, table};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -64,10 +64,10 @@ pub enum Route {
 /// `path` is null or a C string.
 #[inline]
 pub unsafe fn route(dir: c_int, path: *const c_char) -> Route {
-    if path.is_null() {
+    let Some(config) = config::ready() else { return Route::Foreign };
+    if !memory::is_text(path) {
         return Route::Foreign;
     }
-    let Some(config) = config::ready() else { return Route::Foreign };
     let first = *path as u8;
     if first == b'/' {
         let second = *path.add(1) as u8;
@@ -286,7 +286,7 @@ fn alias() -> Option<&'static [u8]> {
 /// `path` is null or a C string.
 #[cold]
 pub unsafe fn follow_foreign(dir: c_int, path: *const c_char) -> Option<Route> {
-    if path.is_null() || guard::inside() {
+    if guard::inside() || !memory::is_text(path) {
         return None;
     }
     let errno = crate::errno::get();

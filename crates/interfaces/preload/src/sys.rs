@@ -163,6 +163,20 @@ pub fn read(fd: c_int, buf: &mut [u8]) -> Result<usize, i32> {
     raw!(SYS_read, fd, buf.as_mut_ptr(), buf.len()).map(|n| n as usize)
 }
 
+pub fn pread(fd: c_int, buf: &mut [u8], offset: i64) -> Result<usize, i32> {
+    raw!(SYS_pread64, fd, buf.as_mut_ptr(), buf.len(), offset).map(|n| n as usize)
+}
+
+/// Moves bytes from a descriptor, at an offset if it has one, to another; one of them is a pipe.
+pub fn splice(from: (c_int, Option<i64>), to: c_int, len: usize, flags: u32) -> Result<usize, i32> {
+    let (fd, mut at) = from;
+    let place = at.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    // SAFETY: the offset lives during the call.
+    let moved =
+        unsafe { syscall(libc::SYS_splice, [fd.word(), place.addr(), to.word(), 0, len, flags.word()]) };
+    check(moved).map(|n| n as usize)
+}
+
 pub fn write(fd: c_int, buf: &[u8]) -> Result<usize, i32> {
     raw!(SYS_write, fd, buf.as_ptr(), buf.len()).map(|n| n as usize)
 }
@@ -352,6 +366,37 @@ pub fn raise(signal: c_int) {
 /// Writes a line to standard error, if that is a file of the kernel.
 pub fn complain(line: &str) {
     let _ = write(2, format!("weft: {line}\n").as_bytes());
+}
+
+/// Whether the program can read the byte at `address`, or write it. The kernel touches it without changing it.
+pub fn touch(address: usize, writes: bool) -> bool {
+    /// Reads the set of signals before it rejects the method.
+    const NO_METHOD: c_int = -1;
+    /// Operation of `FUTEX_WAKE_OP` (2 << 28) that sets no bits of a word, and a comparison (2 << 24) with zero. A program
+    /// that sleeps on a word of its buffer may wake spuriously, which futexes allow.
+    const OR_NOTHING: u32 = 2 << 28 | 2 << 24;
+    if !writes {
+        let seen = raw!(SYS_rt_sigprocmask, NO_METHOD, address & !7, 0usize, 8usize);
+        return seen != Err(libc::EFAULT);
+    }
+    static UNUSED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let op = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel checks the address.
+    let changed = check(unsafe {
+        syscall(
+            libc::SYS_futex,
+            [UNUSED.as_ptr().addr(), op as usize, 0, 0, address & !3, OR_NOTHING as usize],
+        )
+    });
+    changed.is_ok()
+}
+
+/// Sets the protection of pages.
+///
+/// # Safety
+/// As `mprotect`.
+pub unsafe fn protect(start: *mut std::ffi::c_void, len: usize, protection: c_int) -> Result<(), i32> {
+    raw!(SYS_mprotect, start, len, protection).map(drop)
 }
 
 /// Sleeps while `word` is `value`; may wake spuriously.

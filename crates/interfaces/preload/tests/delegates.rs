@@ -20,7 +20,7 @@ fn empty(room: &Path, name: &str) -> PathBuf {
 fn over(dir: &Path, settings: &[&str], program: &Path) -> Output {
     let mut command = delegated(None);
     command.args(settings).arg("--over").arg(dir).arg("--").arg(program).arg(dir);
-    run(&mut command)
+    run(command.env("WEFT_TEST_OVER", "1"))
 }
 
 /// Runs a C program without the library, over a directory through delegates, and over Weft through delegates.
@@ -49,7 +49,23 @@ macro_rules! programs {
         }
     )* };
 }
-programs!(delegates, descriptors, names, directories, streams, processes, locks, shared_locks, limits);
+programs!(
+    delegates,
+    descriptors,
+    names,
+    directories,
+    streams,
+    processes,
+    locks,
+    shared_locks,
+    limits,
+    shared_positions,
+    wide_streams,
+    bad_pointers,
+    flags,
+    transfers,
+    libaio
+);
 
 #[test]
 fn shared_writable_mappings_are_refused_or_written_back() {

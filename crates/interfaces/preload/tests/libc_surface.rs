@@ -23,7 +23,13 @@ programs!(
     shared_locks,
     limits,
     memory,
-    threads
+    threads,
+    shared_positions,
+    wide_streams,
+    bad_pointers,
+    flags,
+    transfers,
+    libaio
 );
 
 #[test]

@@ -1,12 +1,13 @@
 //! Attributes: the stat family, permissions, owners, times, file systems.
 
+use super::is_empty;
 use crate::backend::{backend, has_delegates};
 use crate::errno::{Fail, Res};
 use crate::open::Open;
 use crate::route::{WeftPath, full};
 use crate::serve::{on_fd, on_weft_fd};
 use crate::trace::{Operation, posix};
-use crate::{over, pathname};
+use crate::{memory, over, pathname};
 use libc::{AT_FDCWD, c_char, c_int, c_long, c_uint, gid_t, mode_t, timespec, timeval, uid_t};
 use libc::{stat as Stat, statfs as StatFs, statvfs as StatVfs};
 use weft_core::Timestamp;
@@ -17,7 +18,7 @@ unsafe fn fill(weft_path: &WeftPath, follow: bool, out: *mut Stat) -> Res<c_int>
     if weft_path.must_dir && st.st_mode & libc::S_IFMT != libc::S_IFDIR {
         return Err(libc::ENOTDIR.into());
     }
-    *out = st;
+    memory::store(out, st)?;
     Ok(0)
 }
 
@@ -42,15 +43,35 @@ path_hook! { [__lxstat, __lxstat64] (_version: c_int, path: *const c_char, out: 
     trace |start, done| { posix::queried(start, AT_FDCWD, path, done, out) }
 }
 hook! { [fstat, fstat64, __fstat64] (fd: c_int, out: *mut Stat) -> c_int {
-    on_fd(fd, |open| { *out = open.stat()?; Ok(0) })
+    on_fd(fd, |open| { memory::store(out, open.stat()?).map(|()| 0) })
 } trace |start, done| { posix::whole(start, fd, Operation::Stat, 0, done) } }
 hook! { [__fxstat, __fxstat64] (_version: c_int, fd: c_int, out: *mut Stat) -> c_int {
-    on_fd(fd, |open| { *out = open.stat()?; Ok(0) })
+    on_fd(fd, |open| { memory::store(out, open.stat()?).map(|()| 0) })
 } trace |start, done| { posix::whole(start, fd, Operation::Stat, 0, done) } }
 
 /// Whether the call refers to the descriptor itself.
 unsafe fn empty(path: *const c_char, flags: c_int) -> bool {
-    path.is_null() || flags & libc::AT_EMPTY_PATH != 0 && *path == 0
+    flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || is_empty(path))
+}
+
+/// Refuses flags that the kernel does not know for a call.
+fn check(flags: c_int, known: c_int) -> Res<()> {
+    if flags & !known == 0 { Ok(()) } else { Err(libc::EINVAL.into()) }
+}
+
+/// Flags of calls that name a file or a descriptor.
+const AT: c_int = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+/// Flags that say how fresh the attributes must be, which here they always are.
+const SYNC_TYPE: c_int = libc::AT_STATX_FORCE_SYNC | libc::AT_STATX_DONT_SYNC;
+/// Flags of calls that return attributes.
+const STAT: c_int = AT | libc::AT_NO_AUTOMOUNT | SYNC_TYPE;
+
+fn check_statx(flags: c_int, mask: c_uint) -> Res<()> {
+    const RESERVED: c_uint = 0x8000_0000;
+    if mask & RESERVED != 0 || flags & SYNC_TYPE == SYNC_TYPE {
+        return Err(libc::EINVAL.into());
+    }
+    check(flags, STAT)
 }
 
 fn follows(flags: c_int) -> bool {
@@ -58,27 +79,27 @@ fn follows(flags: c_int) -> bool {
 }
 
 path_hook! { [fstatat, fstatat64] (dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { fill(weft_path, follows(flags), out) }
+    (dir, path) |weft_path| { check(flags, STAT)?; fill(weft_path, follows(flags), out) }
     over { over::stat(dir, path, out, flags) },
-    if empty(path, flags), |open| { *out = open.stat()?; Ok(0) }
+    if empty(path, flags), |open| { check(flags, STAT)?; memory::store(out, open.stat()?).map(|()| 0) }
     trace |start, done| { posix::queried(start, dir, path, done, out) }
 }
 path_hook! { [__fxstatat, __fxstatat64]
     (_version: c_int, dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { fill(weft_path, follows(flags), out) }
+    (dir, path) |weft_path| { check(flags, STAT)?; fill(weft_path, follows(flags), out) }
     over { over::stat(dir, path, out, flags) },
-    if empty(path, flags), |open| { *out = open.stat()?; Ok(0) }
+    if empty(path, flags), |open| { check(flags, STAT)?; memory::store(out, open.stat()?).map(|()| 0) }
     trace |start, done| { posix::queried(start, dir, path, done, out) }
 }
 path_hook! { [statx] (dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int,
     (dir, path) |weft_path| {
+        check_statx(flags, mask)?;
         let mut st = std::mem::zeroed();
         fill(weft_path, follows(flags), &mut st)?;
-        *out = extended(&st);
-        Ok(0)
+        memory::store(out, extended(&st)).map(|()| 0)
     }
     over { over::statx(dir, path, flags, mask, out) },
-    if empty(path, flags), |open| { *out = extended(&open.stat()?); Ok(0) }
+    if empty(path, flags), |open| { check_statx(flags, mask)?; memory::store(out, extended(&open.stat()?)).map(|()| 0) }
     trace |start, done| { posix::queried_more(start, dir, path, done, out) }
 }
 
@@ -118,8 +139,8 @@ path_hook! { [euidaccess, eaccess] (path: *const c_char, mask: c_int) -> c_int,
     (AT_FDCWD, path) |weft_path| { may(weft_path, mask, true) }
 }
 path_hook! { [faccessat] (dir: c_int, path: *const c_char, mask: c_int, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { may(weft_path, mask, follows(flags)) },
-    if empty(path, flags), |open| { may(&open.weft_path()?, mask, true) }
+    (dir, path) |weft_path| { check(flags, AT | libc::AT_EACCESS)?; may(weft_path, mask, follows(flags)) },
+    if empty(path, flags), |open| { check(flags, AT | libc::AT_EACCESS)?; may(&open.weft_path()?, mask, true) }
 }
 
 fn may(weft_path: &WeftPath, mask: c_int, follow: bool) -> Res<c_int> {
@@ -151,11 +172,11 @@ path_hook! { [lchmod] (path: *const c_char, bits: mode_t) -> c_int,
     (AT_FDCWD, path) |weft_path| { change_mode(weft_path, bits, false) }
 }
 path_hook! { [fchmodat] (dir: c_int, path: *const c_char, bits: mode_t, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { change_mode(weft_path, bits, follows(flags)) },
-    if empty(path, flags), |open| { apply(&open.weft_path()?, true, mode(bits)) }
+    (dir, path) |weft_path| { check(flags, AT)?; change_mode(weft_path, bits, follows(flags)) },
+    if empty(path, flags), |open| { check(flags, AT)?; apply(&open.weft_path()?, true, mode(bits)) }
 }
 hook! { [fchmod] (fd: c_int, bits: mode_t) -> c_int {
-    on_weft_fd(fd, |open| apply(&open.weft_path()?, true, mode(bits)))
+    on_weft_fd(fd, |open| open.is_opened().and_then(|()| apply(&open.weft_path()?, true, mode(bits))))
 } }
 
 /// Links have no permissions of their own.
@@ -173,11 +194,11 @@ path_hook! { [lchown] (path: *const c_char, uid: uid_t, gid: gid_t) -> c_int,
     (AT_FDCWD, path) |weft_path| { apply(weft_path, false, owner(uid, gid)) }
 }
 path_hook! { [fchownat] (dir: c_int, path: *const c_char, uid: uid_t, gid: gid_t, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { apply(weft_path, follows(flags), owner(uid, gid)) },
-    if empty(path, flags), |open| { apply(&open.weft_path()?, true, owner(uid, gid)) }
+    (dir, path) |weft_path| { check(flags, AT)?; apply(weft_path, follows(flags), owner(uid, gid)) },
+    if empty(path, flags), |open| { check(flags, AT)?; apply(&open.weft_path()?, true, owner(uid, gid)) }
 }
 hook! { [fchown] (fd: c_int, uid: uid_t, gid: gid_t) -> c_int {
-    on_weft_fd(fd, |open| apply(&open.weft_path()?, true, owner(uid, gid)))
+    on_weft_fd(fd, |open| open.is_opened().and_then(|()| apply(&open.weft_path()?, true, owner(uid, gid))))
 } }
 
 fn times(atime: SetTime, mtime: SetTime) -> SetAttr {
@@ -194,7 +215,8 @@ unsafe fn from_specs(specs: *const timespec) -> Res<SetAttr> {
         nanos @ 0..1_000_000_000 => Ok(Some(SetTime::At(Timestamp::from_parts(at.tv_sec, nanos as u32)))),
         _ => Err(Fail::Errno(libc::EINVAL)),
     };
-    Ok(SetAttr { atime: one(*specs)?, mtime: one(*specs.add(1))?, ..SetAttr::default() })
+    let [atime, mtime] = memory::load(specs.cast::<[timespec; 2]>())?;
+    Ok(SetAttr { atime: one(atime)?, mtime: one(mtime)?, ..SetAttr::default() })
 }
 
 unsafe fn from_vals(vals: *const timeval) -> Res<SetAttr> {
@@ -205,15 +227,19 @@ unsafe fn from_vals(vals: *const timeval) -> Res<SetAttr> {
         micros @ 0..1_000_000 => Ok(SetTime::At(Timestamp::from_parts(at.tv_sec, micros as u32 * 1000))),
         _ => Err(Fail::Errno(libc::EINVAL)),
     };
-    Ok(times(one(*vals)?, one(*vals.add(1))?))
+    let [atime, mtime] = memory::load(vals.cast::<[timeval; 2]>())?;
+    Ok(times(one(atime)?, one(mtime)?))
 }
 
 path_hook! { [utime] (path: *const c_char, at: *const libc::utimbuf) -> c_int,
     (AT_FDCWD, path) |weft_path| {
-        let set = at.as_ref().map_or_else(
-            || times(SetTime::Now, SetTime::Now),
-            |at| times(SetTime::At(Timestamp::from_parts(at.actime, 0)), SetTime::At(Timestamp::from_parts(at.modtime, 0))),
-        );
+        let set = if at.is_null() {
+            times(SetTime::Now, SetTime::Now)
+        } else {
+            let at = memory::load(at)?;
+            let seconds = |seconds| SetTime::At(Timestamp::from_parts(seconds, 0));
+            times(seconds(at.actime), seconds(at.modtime))
+        };
         apply(weft_path, true, set)
     }
 }
@@ -228,7 +254,7 @@ path_hook! { [futimesat] (dir: c_int, path: *const c_char, at: *const timeval) -
     if path.is_null(), |open| { apply(&open.weft_path()?, true, from_vals(at)?) }
 }
 path_hook! { [utimensat] (dir: c_int, path: *const c_char, at: *const timespec, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { apply(weft_path, follows(flags), from_specs(at)?) }
+    (dir, path) |weft_path| { set_times(weft_path, flags, from_specs(at)?) }
     over {
         if empty(path, flags) {
             settle_times(dir);
@@ -237,16 +263,25 @@ path_hook! { [utimensat] (dir: c_int, path: *const c_char, at: *const timespec, 
     },
     if empty(path, flags), |open| {
         open.write_back()?;
-        apply(&open.weft_path()?, true, from_specs(at)?)
+        set_times(&open.weft_path()?, flags, from_specs(at)?)
     }
 }
+/// Sets times, unless both stay.
+fn set_times(weft_path: &WeftPath, flags: c_int, set: SetAttr) -> Res<c_int> {
+    if set.atime.is_none() && set.mtime.is_none() {
+        return Ok(0);
+    }
+    check(flags, AT)?;
+    apply(weft_path, follows(flags), set)
+}
+
 hook! { [futimens] (fd: c_int, at: *const timespec) -> c_int {
     settle_times(fd);
-    on_weft_fd(fd, |open| apply(&open.weft_path()?, true, from_specs(at)?))
+    on_weft_fd(fd, |open| open.is_opened().and_then(|()| set_times(&open.weft_path()?, 0, from_specs(at)?)))
 } }
 hook! { [futimes] (fd: c_int, at: *const timeval) -> c_int {
     settle_times(fd);
-    on_weft_fd(fd, |open| apply(&open.weft_path()?, true, from_vals(at)?))
+    on_weft_fd(fd, |open| open.is_opened().and_then(|()| apply(&open.weft_path()?, true, from_vals(at)?)))
 } }
 
 /// Before the times of a file are set: makes delegates write what they hold, since a later write would change the times
@@ -286,16 +321,16 @@ fn as_statvfs(from: &StatFs) -> StatVfs {
 }
 
 path_hook! { [statfs, statfs64, __statfs] (path: *const c_char, out: *mut StatFs) -> c_int,
-    (AT_FDCWD, path) |weft_path| { *out = space_at(weft_path)?; Ok(0) }
+    (AT_FDCWD, path) |weft_path| { memory::store(out, space_at(weft_path)?).map(|()| 0) }
 }
 path_hook! { [statvfs, statvfs64] (path: *const c_char, out: *mut StatVfs) -> c_int,
-    (AT_FDCWD, path) |weft_path| { *out = as_statvfs(&space_at(weft_path)?); Ok(0) }
+    (AT_FDCWD, path) |weft_path| { memory::store(out, as_statvfs(&space_at(weft_path)?)).map(|()| 0) }
 }
 hook! { [fstatfs, fstatfs64] (fd: c_int, out: *mut StatFs) -> c_int {
-    on_weft_fd(fd, |open| { *out = space_of(open)?; Ok(0) })
+    on_weft_fd(fd, |open| { memory::store(out, space_of(open)?).map(|()| 0) })
 } }
 hook! { [fstatvfs, fstatvfs64] (fd: c_int, out: *mut StatVfs) -> c_int {
-    on_weft_fd(fd, |open| { *out = as_statvfs(&space_of(open)?); Ok(0) })
+    on_weft_fd(fd, |open| { memory::store(out, as_statvfs(&space_of(open)?)).map(|()| 0) })
 } }
 
 fn limit(name: c_int) -> Res<c_long> {

@@ -100,7 +100,7 @@ pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
 }
 
 unsafe fn copy_cwd(out: *mut c_char, capacity: size_t) -> Option<*mut c_char> {
-    let text = route::full(&route::cwd()?);
+    let mut text = route::full(&route::cwd()?);
     let fail = |number| {
         errno::set(number);
         Some(std::ptr::null_mut())
@@ -120,9 +120,11 @@ unsafe fn copy_cwd(out: *mut c_char, capacity: size_t) -> Option<*mut c_char> {
     } else if text.len() >= capacity {
         return fail(libc::ERANGE);
     }
-    std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len());
-    *out.add(text.len()) = 0;
-    Some(out)
+    text.push(0);
+    match crate::memory::copy_out(&text, out.cast()) {
+        Ok(()) => Some(out),
+        Err(_) => fail(libc::EFAULT),
+    }
 }
 
 hook! { [getcwd] (out: *mut c_char, capacity: size_t) -> *mut c_char { copy_cwd(out, capacity) } }

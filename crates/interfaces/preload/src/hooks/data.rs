@@ -1,49 +1,50 @@
 //! Reading, writing, seeking, lengths, syncing.
 
 use crate::errno::{self, Fail, Res};
+use crate::memory::{self, Access, Buffers};
 use crate::open::{Open, settle};
 use crate::serve::{on_fd, on_fd_number, on_transfer};
 use crate::sys;
 use crate::trace::{Operation, posix};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
-use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
 
-unsafe fn one_mut<'a>(buf: *mut c_void, len: size_t) -> [IoSliceMut<'a>; 1] {
-    // At most the maximum of one Linux call, so that the sum fits the result.
-    let len = if buf.is_null() { 0 } else { len.min(0x7fff_f000) };
-    let buf = if len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { buf.cast() };
-    [IoSliceMut::new(std::slice::from_raw_parts_mut(buf, len))]
-}
-
-unsafe fn one<'a>(buf: *const c_void, len: size_t) -> [IoSlice<'a>; 1] {
-    let len = if buf.is_null() { 0 } else { len.min(0x7fff_f000) };
-    let buf = if len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { buf.cast() };
-    [IoSlice::new(std::slice::from_raw_parts(buf, len))]
-}
-
-fn check_parts(iov: *const iovec, count: c_int) -> Res<()> {
-    // IOV_MAX
-    if !(0..=1024).contains(&count) || (iov.is_null() && count > 0) {
-        return Err(libc::EINVAL.into());
+/// Reads into memory of the program: at `offset`, or at the position.
+fn get(open: &Arc<Open>, fd: c_int, bufs: Res<Buffers>, offset: Option<i64>) -> Res<ssize_t> {
+    let mut bufs = bufs?;
+    if bufs.are_bad() {
+        return counted(open.read_nothing(fd, offset));
     }
-    Ok(())
+    // SAFETY: the program gave this memory for the time of the call.
+    let targets = unsafe { bufs.targets() };
+    counted(match offset {
+        Some(offset) => open.read_at(targets, offset),
+        None => open.read(fd, targets),
+    })
 }
 
-// IoSlice and IoSliceMut are documented to have the layout of iovec.
-unsafe fn parts_mut<'a>(iov: *const iovec, count: c_int) -> Res<&'a mut [IoSliceMut<'a>]> {
-    check_parts(iov, count)?;
-    if count == 0 {
-        return Ok(&mut []);
+/// Writes memory of the program: at `offset`, or at the position.
+fn put(open: &Arc<Open>, fd: c_int, bufs: Res<Buffers>, offset: Option<i64>) -> Res<ssize_t> {
+    let bufs = bufs?;
+    if bufs.are_bad() {
+        return counted(open.write_nothing());
     }
-    Ok(std::slice::from_raw_parts_mut(iov.cast_mut().cast(), count as usize))
+    // SAFETY: the program gave this memory for the time of the call.
+    let sources = unsafe { bufs.sources() };
+    counted(match offset {
+        Some(offset) => open.write_at(sources, offset),
+        None => open.write(fd, sources),
+    })
 }
 
-unsafe fn parts<'a>(iov: *const iovec, count: c_int) -> Res<&'a [IoSlice<'a>]> {
-    check_parts(iov, count)?;
-    if count == 0 {
-        return Ok(&[]);
-    }
-    Ok(std::slice::from_raw_parts(iov.cast(), count as usize))
+/// Checks an offset, which the kernel does before anything else.
+fn place(offset: off_t) -> Res<Option<i64>> {
+    if offset < 0 { Err(libc::EINVAL.into()) } else { Ok(Some(offset)) }
+}
+
+/// Returns the offset of `preadv2` and `pwritev2`, where -1 means the position.
+fn place_or_position(offset: off_t) -> Res<Option<i64>> {
+    if offset == -1 { Ok(None) } else { place(offset) }
 }
 
 /// Flags of `preadv2` and `pwritev2` that ask for speed alone: high priority, and no place in the page cache.
@@ -62,55 +63,57 @@ fn counted(result: Res<usize>) -> Res<ssize_t> {
 }
 
 hook! { [read, __read] (fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
-    on_transfer(fd, |open| counted(open.read(fd, &mut one_mut(buf, len))))
+    on_transfer(fd, |open| get(open, fd, Buffers::one(buf, len, Access::Write), None))
 } trace |start, done| { posix::here(start, fd, Operation::Read, done) } }
 hook! { [__read_chk] (fd: c_int, buf: *mut c_void, len: size_t, _room: size_t) -> ssize_t {
-    on_transfer(fd, |open| counted(open.read(fd, &mut one_mut(buf, len))))
+    on_transfer(fd, |open| get(open, fd, Buffers::one(buf, len, Access::Write), None))
 } trace |start, done| { posix::here(start, fd, Operation::Read, done) } }
 hook! { [write, __write] (fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
-    on_transfer(fd, |open| counted(open.write(fd, &one(buf, len))))
+    on_transfer(fd, |open| put(open, fd, Buffers::one(buf, len, Access::Read), None))
 } trace |start, done| { posix::here(start, fd, Operation::Write, done) } }
 hook! { [pread, pread64, __pread64] (fd: c_int, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
-    on_transfer(fd, |open| counted(open.read_at(&mut one_mut(buf, len), offset)))
+    on_transfer(fd, |open| get(open, fd, Buffers::one(buf, len, Access::Write), place(offset)?))
 } trace |start, done| { posix::at(start, fd, Operation::Read, offset, done) } }
 hook! { [__pread_chk, __pread64_chk] (fd: c_int, buf: *mut c_void, len: size_t, offset: off_t, _room: size_t)
     -> ssize_t {
-    on_transfer(fd, |open| counted(open.read_at(&mut one_mut(buf, len), offset)))
+    on_transfer(fd, |open| get(open, fd, Buffers::one(buf, len, Access::Write), place(offset)?))
 } trace |start, done| { posix::at(start, fd, Operation::Read, offset, done) } }
 hook! { [pwrite, pwrite64, __pwrite64] (fd: c_int, buf: *const c_void, len: size_t, offset: off_t) -> ssize_t {
-    on_transfer(fd, |open| counted(open.write_at(&one(buf, len), offset)))
+    on_transfer(fd, |open| put(open, fd, Buffers::one(buf, len, Access::Read), place(offset)?))
 } trace |start, done| { posix::at(start, fd, Operation::Write, offset, done) } }
 hook! { [readv] (fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    on_transfer(fd, |open| counted(open.read(fd, parts_mut(iov, count)?)))
+    on_transfer(fd, |open| get(open, fd, Buffers::list(iov, count, Access::Write), None))
 } trace |start, done| { posix::here(start, fd, Operation::Read, done) } }
 hook! { [writev] (fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    on_transfer(fd, |open| counted(open.write(fd, parts(iov, count)?)))
+    on_transfer(fd, |open| put(open, fd, Buffers::list(iov, count, Access::Read), None))
 } trace |start, done| { posix::here(start, fd, Operation::Write, done) } }
 hook! { [preadv, preadv64] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
-    on_transfer(fd, |open| counted(open.read_at(parts_mut(iov, count)?, offset)))
+    on_transfer(fd, |open| get(open, fd, Buffers::list(iov, count, Access::Write), place(offset)?))
 } trace |start, done| { posix::at(start, fd, Operation::Read, offset, done) } }
 hook! { [pwritev, pwritev64] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
-    on_transfer(fd, |open| counted(open.write_at(parts(iov, count)?, offset)))
+    on_transfer(fd, |open| put(open, fd, Buffers::list(iov, count, Access::Read), place(offset)?))
 } trace |start, done| { posix::at(start, fd, Operation::Write, offset, done) } }
 hook! { [preadv2, preadv64v2] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int)
     -> ssize_t {
     on_transfer(fd, |open| {
+        let place = place_or_position(offset)?;
+        let bufs = Buffers::list(iov, count, Access::Write)?;
         check_flags(flags, HINTS)?;
-        let parts = parts_mut(iov, count)?;
-        counted(if offset == -1 { open.read(fd, parts) } else { open.read_at(parts, offset) })
+        get(open, fd, Ok(bufs), place)
     })
 } trace |start, done| { posix::vector(start, fd, Operation::Read, offset, done) } }
 hook! { [pwritev2, pwritev64v2] (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int)
     -> ssize_t {
     on_transfer(fd, |open| {
+        let place = place_or_position(offset)?;
+        let bufs = Buffers::list(iov, count, Access::Read)?;
         check_flags(flags, HINTS | libc::RWF_SYNC | libc::RWF_DSYNC)?;
-        let parts = parts(iov, count)?;
-        let done = if offset == -1 { open.write(fd, parts) } else { open.write_at(parts, offset) }?;
+        let done = put(open, fd, Ok(bufs), place)?;
         if flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
             settle()?;
             open.sync()?;
         }
-        Ok(done as ssize_t)
+        Ok(done)
     })
 } trace |start, done| { posix::vector(start, fd, Operation::Write, offset, done) } }
 
@@ -130,11 +133,20 @@ hook! { [posix_fallocate, posix_fallocate64] (fd: c_int, offset: off_t, len: off
         other => other,
     })
 } }
-hook! { [posix_fadvise, posix_fadvise64] (fd: c_int, _offset: off_t, _len: off_t, advice: c_int) -> c_int {
-    on_fd_number(fd, |_| if (0..=5).contains(&advice) { Ok(()) } else { Err(libc::EINVAL.into()) })
+hook! { [posix_fadvise, posix_fadvise64] (fd: c_int, _offset: off_t, len: off_t, advice: c_int) -> c_int {
+    on_fd_number(fd, |open| match open.flags() & libc::O_PATH {
+        0 if len >= 0 && (0..=5).contains(&advice) => Ok(()),
+        0 => Err(libc::EINVAL.into()),
+        _ => Err(libc::EBADF.into()),
+    })
 } }
 hook! { [readahead] (fd: c_int, _offset: libc::off64_t, _len: size_t) -> ssize_t {
-    on_fd(fd, |_| Ok(0))
+    on_fd(fd, |open| {
+        if open.flags() & libc::O_PATH != 0 || open.flags() & libc::O_ACCMODE == libc::O_WRONLY {
+            return Err(libc::EBADF.into());
+        }
+        if open.is_directory() { Err(libc::EINVAL.into()) } else { Ok(0) }
+    })
 } }
 
 fn synced(open: &Open) -> Res<c_int> {
@@ -145,13 +157,23 @@ hook! { [fsync] (fd: c_int) -> c_int { on_fd(fd, |open| synced(open)) } trace |s
 hook! { [fdatasync] (fd: c_int) -> c_int { on_fd(fd, |open| synced(open)) } trace |start, done| { posix::whole(start, fd, Operation::Sync, 0, done) } }
 hook! { [syncfs] (fd: c_int) -> c_int {
     on_fd(fd, |open| {
+        open.is_opened()?;
         synced(open)?;
         if open.is_host() { sys::syncfs(fd)? }
         Ok(0)
     })
 } }
-hook! { [sync_file_range] (fd: c_int, _offset: off_t, _len: off_t, _flags: libc::c_uint) -> c_int {
-    on_fd(fd, |open| synced(open))
+hook! { [sync_file_range] (fd: c_int, offset: off_t, len: off_t, flags: libc::c_uint) -> c_int {
+    on_fd(fd, |open| {
+        let known = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        if open.flags() & libc::O_PATH != 0 {
+            return Err(libc::EBADF.into());
+        }
+        if flags & !known != 0 || offset < 0 || len < 0 || offset.checked_add(len).is_none() {
+            return Err(libc::EINVAL.into());
+        }
+        synced(open)
+    })
 } trace |start, done| { posix::whole(start, fd, Operation::Sync, 0, done) } }
 
 hook! { [ioctl] (fd: c_int, request: libc::c_ulong, argument: *mut c_int) -> c_int {
@@ -164,9 +186,10 @@ hook! { [ioctl] (fd: c_int, request: libc::c_ulong, argument: *mut c_int) -> c_i
         return real!(ioctl: fn(c_int, libc::c_ulong, *mut c_int) -> c_int)(fd, request, argument);
     }
     on_fd(fd, |open| match request {
+        _ if open.flags() & libc::O_PATH != 0 => Err(libc::EBADF.into()),
         libc::FIONREAD => {
             let left = open.stat()?.st_size - sys::lseek(fd, 0, libc::SEEK_CUR)?;
-            *argument = left.clamp(0, i64::from(i32::MAX)) as c_int;
+            memory::store(argument, left.clamp(0, i64::from(i32::MAX)) as c_int)?;
             Ok(0)
         }
         libc::FIOCLEX => Ok(sys::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize)?),
@@ -189,7 +212,7 @@ const FICLONERANGE: libc::c_ulong = 0x4020_940d;
 unsafe fn clone_source(request: libc::c_ulong, argument: *mut c_int) -> Option<c_int> {
     match request {
         FICLONE => Some(argument as usize as c_int),
-        FICLONERANGE if !argument.is_null() => Some(*argument),
+        FICLONERANGE => memory::load(argument).ok(),
         _ => None,
     }
 }

@@ -1,11 +1,11 @@
 //! Descriptors: duplicating, closing, flags.
 
-use super::{locks, stdio};
+use super::locks;
 use crate::errno::{self, Res};
 use crate::open::{self, install};
 use crate::serve::{answer, on_fd};
 use crate::trace::{self, posix};
-use crate::{backend, placeholder, sys, table};
+use crate::{backend, memory, placeholder, sys, table};
 use libc::{c_int, c_uint};
 use std::sync::Arc;
 
@@ -18,7 +18,6 @@ fn duplicate(fd: c_int, min: usize, command: c_int) -> Res<c_int> {
 
 /// Makes `to` a descriptor of the file of `from`; either may be a Weft descriptor.
 fn duplicate_to(from: c_int, to: c_int, flags: c_int) -> Res<c_int> {
-    stdio::before_replacing(to);
     let open = table::get(from).map(|open| Arc::clone(&open));
     // The old file of `to` is closed silently, as by dup2, after the kernel has replaced the descriptor.
     let old = table::get(to).map(|open| Arc::clone(&open));
@@ -29,7 +28,6 @@ fn duplicate_to(from: c_int, to: c_int, flags: c_int) -> Res<c_int> {
     match open {
         Some(open) => {
             install(fd, open)?;
-            stdio::follow(fd);
         }
         None => {
             table::remove(fd);
@@ -125,6 +123,18 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     }
 }
 
+/// Commands on a descriptor that only refers to a file.
+const OF_PATHS: [c_int; 6] =
+    [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, F_DUPFD_QUERY];
+/// Compares two descriptors, which placeholders do as well; of Linux 6.10.
+const F_DUPFD_QUERY: c_int = 1027;
+const F_GET_RW_HINT: c_int = 1035;
+const F_SET_RW_HINT: c_int = 1036;
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
+/// Flag that the kernel reports for every file of a 64-bit program; the C library defines it as 0.
+const LARGE_FILE: c_int = if cfg!(target_arch = "aarch64") { 0o400_000 } else { 0o100_000 };
+
 /// Whether a command concerns attributes or locks of a file of the host.
 fn is_for_kernel(fd: c_int, command: c_int) -> bool {
     const REGISTERED: [c_int; 4] = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC, libc::F_GETFL, libc::F_SETFL];
@@ -146,9 +156,10 @@ hook! { [fcntl, fcntl64, __fcntl] (fd: c_int, command: c_int, argument: usize) -
         return real!(fcntl: fn(c_int, c_int, usize) -> c_int)(fd, command, argument);
     }
     on_fd(fd, |open| match command {
+        _ if open.flags() & libc::O_PATH != 0 && !OF_PATHS.contains(&command) => Err(libc::EBADF.into()),
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, argument, command),
-        libc::F_GETFD | libc::F_SETFD => Ok(sys::fcntl(fd, command, argument)?),
-        libc::F_GETFL => Ok(open.flags()),
+        libc::F_GETFD | libc::F_SETFD | F_DUPFD_QUERY => Ok(sys::fcntl(fd, command, argument)?),
+        libc::F_GETFL => Ok(open.flags() | if open.flags() & libc::O_PATH == 0 { LARGE_FILE } else { 0 }),
         libc::F_SETFL => open.set_flags(fd, argument as c_int).map(|()| 0),
         libc::F_GETLK | libc::F_OFD_GETLK => {
             locks::test(open, fd, argument as *mut libc::flock, command == libc::F_OFD_GETLK)
@@ -158,9 +169,17 @@ hook! { [fcntl, fcntl64, __fcntl] (fd: c_int, command: c_int, argument: usize) -
             let wait = command == libc::F_SETLKW || command == libc::F_OFD_SETLKW;
             locks::set(open, fd, argument as *const libc::flock, by_handle, wait)
         }
-        libc::F_SETOWN | libc::F_GETOWN => Ok(0),
+        libc::F_SETOWN | libc::F_GETOWN | F_GETSIG => Ok(0),
+        F_SETSIG if argument <= 64 => Ok(0),
         libc::F_GETLEASE => Ok(libc::F_UNLCK),
-        libc::F_SETLEASE => Err(libc::EAGAIN.into()),
+        libc::F_SETLEASE if argument <= libc::F_UNLCK as usize => Err(libc::EAGAIN.into()),
+        libc::F_NOTIFY if !open.is_directory() => Err(libc::ENOTDIR.into()),
+        libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => Err(libc::EBADF.into()),
+        F_GET_RW_HINT => unsafe { memory::store(argument as *mut u64, 0) }.map(|()| 0),
+        F_SET_RW_HINT => match unsafe { memory::load(argument as *const u64) }? {
+            0..=5 => Ok(0),
+            _ => Err(libc::EINVAL.into()),
+        },
         _ => Err(libc::EINVAL.into()),
     })
 } trace |_start, done| {

@@ -3,6 +3,7 @@
 
 use crate::backend::Name;
 use crate::errno::{self, Res};
+use crate::memory::{self, Access};
 use crate::open::{self, Listing, Open};
 use crate::serve::{answer, on_weft_fd};
 use crate::{sys, table};
@@ -145,9 +146,15 @@ hook! { [dirfd] (dir: *mut c_void) -> c_int { ours(dir).map(|stream| stream.fd) 
 
 hook! { [getdents64] (fd: c_int, out: *mut c_void, capacity: size_t) -> ssize_t {
     on_weft_fd(fd, |open| {
+        open.is_opened()?;
         if !open.is_directory() {
             return Err(libc::ENOTDIR.into());
         }
+        let capacity = match memory::usable(out.addr(), capacity, Access::Write)? {
+            0 if capacity > 0 => return Err(libc::EFAULT.into()),
+            usable => usable,
+        };
+        let _turn = open.take_turn(fd);
         let mut listing = open.listing.lock();
         // The placeholder's offset is the number of names returned, so that seeks and forks take effect.
         let wanted = sys::lseek(fd, 0, libc::SEEK_CUR)? as u64;

@@ -2,6 +2,7 @@
 
 use super::descriptors::before_kernel;
 use crate::errno::Res;
+use crate::memory::{self, Access};
 use crate::open::{self, Open, note_lock};
 use crate::serve::on_weft_fd;
 use crate::sys;
@@ -52,7 +53,7 @@ pub unsafe fn set(
     by_handle: bool,
     wait: bool,
 ) -> Res<c_int> {
-    let lock = lock.as_ref().ok_or(libc::EFAULT)?;
+    let lock = &memory::load(lock)?;
     if by_handle && lock.l_pid != 0 {
         return Err(libc::EINVAL.into());
     }
@@ -90,6 +91,9 @@ pub unsafe fn set(
 /// # Safety
 /// `lock` is null or valid.
 pub unsafe fn test(open: &Open, fd: c_int, lock: *mut libc::flock, by_handle: bool) -> Res<c_int> {
+    if !memory::has(lock.cast(), size_of::<libc::flock>(), Access::Write) {
+        return Err(libc::EFAULT.into());
+    }
     let lock = lock.as_mut().ok_or(libc::EFAULT)?;
     let wanted = kind(lock.l_type)?.ok_or(libc::EINVAL)?;
     let range = range(open, fd, lock)?;

@@ -8,6 +8,7 @@
 use crate::config::config;
 use crate::errno::{self, Res};
 use crate::lock::Lock;
+use crate::memory;
 use crate::open::Open;
 use crate::serve::{inside, on_fd};
 use crate::table;
@@ -22,6 +23,9 @@ type Map = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t)
 
 hook! { [mmap, mmap64]
     (address: *mut c_void, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
+    if flags & libc::MAP_FIXED != 0 {
+        memory::forget();
+    }
     if flags & libc::MAP_ANONYMOUS != 0 || !table::is_ours(fd) || is_for_kernel(fd, protection, flags) {
         None
     } else {
@@ -162,7 +166,13 @@ hook! { [msync] (address: *mut c_void, len: size_t, _flags: c_int) -> c_int {
     None
 } }
 
+hook! { [mprotect] (_address: *mut c_void, _len: size_t, _protection: c_int) -> c_int {
+    memory::forget();
+    None
+} }
+
 hook! { [munmap] (address: *mut c_void, len: size_t) -> c_int {
+    memory::forget();
     if ANY.load(Ordering::Acquire) && !crate::guard::inside() {
         let (start, end) = (address as usize, (address as usize).saturating_add(len));
         let _ = inside(|| write_back(start, end));

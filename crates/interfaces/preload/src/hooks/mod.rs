@@ -6,6 +6,7 @@ mod cwd;
 mod data;
 mod descriptors;
 mod directories;
+mod libaio;
 mod locks;
 mod maps;
 #[allow(non_snake_case)] // The names are MPI's.
@@ -15,6 +16,7 @@ mod openat2;
 pub mod process;
 mod program;
 mod spawn;
+mod splices;
 pub mod stdio;
 mod streams;
 mod syscalls;
@@ -23,17 +25,23 @@ mod transfer;
 mod walks;
 mod xattrs;
 
-pub use attrs::resolved;
+pub use attrs::{fstat, resolved};
 pub use cwd::path_now;
+pub use data::{lseek, read, write};
 pub use descriptors::close;
 pub use locks::waiting;
+
+/// Whether `text` is an empty C string.
+unsafe fn is_empty(text: *const libc::c_char) -> bool {
+    crate::memory::is_text(text) && *text == 0
+}
 
 /// Returns a C string as bytes.
 ///
 /// # Safety
 /// `text` is a C string or null.
 unsafe fn bytes<'a>(text: *const libc::c_char) -> crate::errno::Res<&'a [u8]> {
-    if text.is_null() {
+    if !crate::memory::is_text(text) {
         return Err(libc::EFAULT.into());
     }
     Ok(std::ffi::CStr::from_ptr(text).to_bytes())

@@ -9,7 +9,7 @@ use crate::table;
 use crate::trace::{Operation, posix};
 use crate::{open, over};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 path_hook! { [open, open64, __open, __open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
@@ -43,8 +43,14 @@ path_hook! { [creat, creat64] (path: *const c_char, mode: mode_t) -> c_int,
 
 path_hook! { [name_to_handle_at]
     (dir: c_int, path: *const c_char, _handle: *mut libc::c_void, _mount: *mut c_int, flags: c_int) -> c_int,
-    (dir, path) |_weft_path| { Err(libc::EOPNOTSUPP.into()) },
-    if flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0, |_| { Err(libc::EOPNOTSUPP.into()) }
+    (dir, path) |_weft_path| { no_handle(flags) },
+    if flags & libc::AT_EMPTY_PATH != 0 && super::is_empty(path), |_| { no_handle(flags) }
+}
+
+fn no_handle(flags: c_int) -> Res<c_int> {
+    const FID: c_int = 0x200;
+    let is_known = flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH | FID) == 0;
+    Err(if is_known { libc::EOPNOTSUPP } else { libc::EINVAL }.into())
 }
 
 fn done(result: Res<()>) -> Res<c_int> {
@@ -69,6 +75,9 @@ path_hook! { [unlink] (path: *const c_char) -> c_int,
 }
 path_hook! { [unlinkat] (dir: c_int, path: *const c_char, flags: c_int) -> c_int,
     (dir, path) |weft_path| {
+        if flags & !libc::AT_REMOVEDIR != 0 {
+            return Err(libc::EINVAL.into());
+        }
         if flags & libc::AT_REMOVEDIR != 0 { rmdir_weft_path(weft_path, path) } else { unlink_weft_path(weft_path) }
     }
     trace |start, done| {
@@ -128,6 +137,9 @@ path_hook! { [mkfifoat] (dir: c_int, path: *const c_char, mode: mode_t) -> c_int
 }
 
 fn make_node(weft_path: &WeftPath, mode: mode_t, device: dev_t) -> Res<()> {
+    if mode & libc::S_IFMT == libc::S_IFDIR {
+        return Err(libc::EPERM.into());
+    }
     let kind = if mode & libc::S_IFMT == 0 { libc::S_IFREG } else { mode & libc::S_IFMT };
     backend()?.mknod(weft_path, kind | masked(mode), device)
 }
@@ -159,7 +171,7 @@ unsafe fn read_link(weft_path: &WeftPath, out: *mut c_char, capacity: size_t) ->
     }
     let target = backend()?.readlink(weft_path)?;
     let len = target.len().min(capacity);
-    std::ptr::copy_nonoverlapping(target.as_ptr(), out.cast(), len);
+    crate::memory::copy_out(&target[..len], out.cast())?;
     Ok(len as ssize_t)
 }
 
@@ -174,6 +186,16 @@ unsafe fn both(
     let (a, b) = (route::route(from.0, from.1), route::route(to.0, to.1));
     if matches!((&a, &b), (Route::Foreign, Route::Foreign)) {
         return real(from.1, to.1);
+    }
+    for path in [from.1, to.1] {
+        // Neither here nor there.
+        if let Some(number) = match bytes(path) {
+            Err(fail) => Some(fail.errno()),
+            Ok(text) => text.is_empty().then_some(libc::ENOENT),
+        } {
+            errno::set(number);
+            return -1;
+        }
     }
     match (resolve_side(a), resolve_side(b)) {
         (Ok(PathSide::Ours(a)), Ok(PathSide::Ours(b))) => match inside(|| work(&a, &b)) {
@@ -231,7 +253,8 @@ fn resolve_side(way: Route) -> Res<PathSide> {
 }
 
 fn rename_weft_paths(from: &WeftPath, to: &WeftPath, flags: c_uint) -> Res<()> {
-    if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 {
+    let both = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE;
+    if flags & !both != 0 || flags & both == both {
         return Err(libc::EINVAL.into());
     }
     for side in [from, to] {
@@ -280,6 +303,10 @@ hook! { [link] (from: *const c_char, to: *const c_char) -> c_int {
 hook! { [linkat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int {
     let real = real!(linkat: fn(c_int, *const c_char, c_int, *const c_char, c_int) -> c_int);
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    let is_known = flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) == 0;
+    if !is_known {
+        return real(from_dir, from, to_dir, to, flags);
+    }
     match descriptor_of(from_dir, from, flags) {
         Some(fd) => link_open(fd, to_dir, to),
         None => Some(both(
@@ -293,10 +320,10 @@ hook! { [linkat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *cons
 
 /// Returns the Weft descriptor that the source of a `linkat` refers to: by `AT_EMPTY_PATH`, or by its link in `/proc`.
 unsafe fn descriptor_of(dir: c_int, path: *const c_char, flags: c_int) -> Option<c_int> {
-    if path.is_null() || crate::guard::inside() {
+    if crate::guard::inside() {
         return None;
     }
-    let path = CStr::from_ptr(path).to_bytes();
+    let path = bytes(path).ok()?;
     let fd = if path.is_empty() {
         (flags & libc::AT_EMPTY_PATH != 0).then_some(dir)
     } else if flags & libc::AT_SYMLINK_FOLLOW != 0 {

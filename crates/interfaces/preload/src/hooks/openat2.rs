@@ -5,6 +5,7 @@
 
 use crate::backend::{Backend, backend};
 use crate::errno::{Fail, Res};
+use crate::memory::{self, Access};
 use crate::open;
 use crate::pathname;
 use crate::route::{self, Base, Route, WeftPath};
@@ -29,7 +30,8 @@ const LINKS_MAX: u32 = 40;
 /// # Safety
 /// `path` is null or a C string, `how` is null or points to `size` bytes.
 pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size: size_t) -> Option<c_int> {
-    if path.is_null() || how.is_null() || size < size_of::<OpenHow>() || crate::guard::inside() {
+    let is_whole = size >= size_of::<OpenHow>() && memory::has(how.cast(), size, Access::Read);
+    if !memory::is_text(path) || !is_whole || crate::guard::inside() {
         return None;
     }
     let text = std::ffi::CStr::from_ptr(path).to_bytes();

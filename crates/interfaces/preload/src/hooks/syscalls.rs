@@ -75,7 +75,8 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_faccessat2 if leads_to_us(a, b) => {
             c_long::from(super::attrs::faccessat(a as c_int, b as *const _, c as c_int, d as c_int))
         }
-        SYS_FCHMODAT2 if leads_to_us(a, b) => {
+        // The C library may not know the call, which the kernel serves for files of the host.
+        SYS_FCHMODAT2 if leads_to_weft(a, b) => {
             c_long::from(super::attrs::fchmodat(a as c_int, b as *const _, c as libc::mode_t, d as c_int))
         }
         libc::SYS_fchmodat if leads_to_us(a, b) => {
@@ -83,6 +84,9 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         }
         libc::SYS_fchownat if leads_to_us(a, b) => {
             c_long::from(super::attrs::fchownat(a as c_int, b as *const _, c as _, d as _, e as c_int))
+        }
+        libc::SYS_utimensat if b == 0 && d == 0 && leads_to_us(a, b) => {
+            c_long::from(super::attrs::futimens(a as c_int, c as *const _))
         }
         libc::SYS_utimensat if leads_to_us(a, b) => {
             c_long::from(super::attrs::utimensat(a as c_int, b as *const _, c as *const _, d as c_int))
@@ -118,15 +122,33 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_ftruncate if ours => c_long::from(super::data::ftruncate(a as c_int, b as off_t)),
         libc::SYS_fsync if ours => c_long::from(super::data::fsync(a as c_int)),
         libc::SYS_fdatasync if ours => c_long::from(super::data::fdatasync(a as c_int)),
+        libc::SYS_io_submit => {
+            let done = super::libaio::submit(a as _, b as c_long, c as *const *mut _);
+            if done < 0 {
+                crate::errno::set(-done as c_int);
+                return Some(-1);
+            }
+            done
+        }
         libc::SYS_fstat if ours => c_long::from(super::attrs::fstat(a as c_int, b as *mut _)),
         _ => return None,
     })
 }
 
+/// Whether a name, or a descriptor without a name, may belong to Weft.
+unsafe fn leads_to_weft(dir: usize, path: usize) -> bool {
+    let (dir, path) = (dir as c_int, path as *const libc::c_char);
+    if path.is_null() || super::is_empty(path) {
+        crate::table::is_weft(dir)
+    } else {
+        !matches!(crate::route::route(dir, path), crate::route::Route::Foreign)
+    }
+}
+
 /// Whether a name, or a descriptor without a name, may belong to Weft, or to a file that delegates serve.
 unsafe fn leads_to_us(dir: usize, path: usize) -> bool {
     let (dir, path) = (dir as c_int, path as *const libc::c_char);
-    let empty = path.is_null() || *path == 0;
+    let empty = path.is_null() || super::is_empty(path);
     if empty {
         crate::table::is_ours(dir)
     } else if crate::over::is_on() {

@@ -1,13 +1,14 @@
-//! Calls that move bytes between two descriptors inside the kernel. They fail with the error that makes the caller copy
-//! the bytes itself, with two exceptions: both files are in Weft, or the call is `sendfile`, for which many callers
-//! have no alternative.
+//! Calls that move bytes between two files inside the kernel. `copy_file_range` across the prefix fails with the error that
+//! makes the caller copy the bytes itself. `sendfile` is served, because many callers have no alternative.
 
-use crate::errno;
-use crate::serve::{answer, on_fd};
-use crate::table;
+use crate::errno::{self, Res};
+use crate::open::{self, Open, settle};
+use crate::serve::answer;
 use crate::trace::posix;
+use crate::{memory, sys, table};
 use libc::{c_int, off_t, size_t, ssize_t};
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
 
 fn refuse(errno: c_int) -> ssize_t {
     errno::set(errno);
@@ -26,98 +27,167 @@ hook! { [copy_file_range] (
     }
 } trace |start, done| { posix::copied(start, (from, from_at), (to, to_at), done) } }
 
+/// Offset of one side of a transfer: in memory of the program, or the position of the descriptor.
+pub struct Side {
+    fd: c_int,
+    given: *mut off_t,
+    pub at: i64,
+}
+
+impl Side {
+    /// Takes the offset. The caller has the turn at the description if it is the position.
+    pub unsafe fn new(fd: c_int, given: *mut off_t) -> Res<Self> {
+        let at = if given.is_null() { sys::lseek(fd, 0, libc::SEEK_CUR)? } else { memory::load(given)? };
+        if at < 0 {
+            return Err(libc::EINVAL.into());
+        }
+        Ok(Self { fd, given, at })
+    }
+
+    /// Moves the offset behind `done` bytes.
+    pub unsafe fn advance(&self, done: usize) -> Res<()> {
+        let to = self.at + done as i64;
+        match self.given.is_null() {
+            true if done == 0 => Ok(()),
+            true => Ok(sys::lseek(self.fd, to, libc::SEEK_SET).map(drop)?),
+            false => memory::store(self.given, to),
+        }
+    }
+}
+
+/// Returns the open file of a registered descriptor.
+pub fn open_of(fd: c_int) -> Res<Arc<Open>> {
+    Ok(Arc::clone(&*table::get(fd).ok_or(libc::EBADF)?))
+}
+
 /// Copies between two Weft files through a buffer, at most as much as one Linux call.
 unsafe fn copy(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t) -> ssize_t {
     const CHUNK: usize = 4 << 20;
     answer(|| {
-        let (source, sink) = (table::get(from).ok_or(libc::EBADF)?, table::get(to).ok_or(libc::EBADF)?);
+        let (source, sink) = (open_of(from)?, open_of(to)?);
         if source.is_directory() || sink.is_directory() {
             return Err(libc::EISDIR.into());
         }
         if sink.flags() & libc::O_APPEND != 0 {
             return Err(libc::EBADF.into());
         }
-        let place = |fd, at: *mut off_t| {
-            if at.is_null() { crate::sys::lseek(fd, 0, libc::SEEK_CUR) } else { Ok(*at) }
-        };
-        let (start, target) = (place(from, from_at)?, place(to, to_at)?);
+        settle()?;
+        let _turns = open::take_turns((&source, from), (&sink, to));
+        let (from, to) = (Side::new(from, from_at)?, Side::new(to, to_at)?);
         if source.is_host() != sink.is_host() {
             return Err(libc::EXDEV.into());
         }
         let len = len.min(CHUNK);
-        let overlap = (start - target).unsigned_abs() < len as u64;
+        let overlap = (from.at - to.at).unsigned_abs() < len as u64;
         if overlap && source.is_same_file(&sink)? {
             return Err(libc::EINVAL.into());
         }
         let mut buffer = vec![0u8; len];
-        let got = source.read_at(&mut [IoSliceMut::new(&mut buffer)], start)?;
-        let put = if got > 0 { sink.write_at(&[IoSlice::new(&buffer[..got])], target)? } else { 0 };
-        let advance = |fd, at: *mut off_t, to: i64| {
-            if at.is_null() {
-                crate::sys::lseek(fd, to, libc::SEEK_SET).map(drop)
-            } else {
-                *at = to;
-                Ok(())
-            }
-        };
-        advance(from, from_at, start + put as i64)?;
-        advance(to, to_at, target + put as i64)?;
+        let got = source.read_at(&mut [IoSliceMut::new(&mut buffer)], from.at)?;
+        let put = if got > 0 { sink.write_at(&[IoSlice::new(&buffer[..got])], to.at)? } else { 0 };
+        from.advance(put)?;
+        to.advance(put)?;
         Ok(put as ssize_t)
     })
 }
 
-hook! { [splice] (
-    from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, _len: size_t, _flags: libc::c_uint,
-) -> ssize_t {
-    (table::is_ours(from) || table::is_ours(to)).then(|| refuse(libc::EINVAL))
-} trace |start, done| { posix::copied(start, (from, from_at), (to, to_at), done) } }
 hook! { [vmsplice, tee] (from: c_int, _a: usize, _b: usize, _flags: libc::c_uint) -> ssize_t {
     table::is_ours(from).then(|| refuse(libc::EINVAL))
 } }
 
 hook! { [sendfile, sendfile64] (to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
-    if table::is_ours(from) {
-        Some(send(to, from, at, len))
+    if crate::guard::inside() {
+        None
+    } else if table::is_ours(to) {
+        Some(answer(|| receive(to, from, at, len)))
+    } else if table::is_ours(from) {
+        Some(answer(|| send(to, from, at, len)))
     } else {
-        table::is_ours(to).then(|| refuse(libc::EINVAL))
+        None
     }
-} trace |start, done| {
-    // From a Weft file to a foreign one, the hook of `write` writes the bytes and records them.
-    let to = if table::is_ours(from) && !table::is_ours(to) { -1 } else { to };
-    posix::copied(start, (from, at), (to, std::ptr::null_mut()), done);
-} }
+} trace |start, done| { posix::copied(start, (from, at), (to, std::ptr::null_mut()), done) } }
 
-/// Sends from a Weft file to any descriptor through a buffer.
-unsafe fn send(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
-    const CHUNK: usize = 1 << 20;
+/// Number of bytes that `sendfile` holds in memory.
+const CHUNK: usize = 1 << 20;
+/// Maximum number of bytes of one call of Linux.
+const CALL_MAX: usize = 0x7fff_f000;
+
+/// Moves up to `len` bytes in pieces: `piece` gets the number of bytes before it and the most that it may move, and
+/// returns how many it moved and whether more may follow. An error after the first byte ends the call.
+fn in_pieces(len: size_t, mut piece: impl FnMut(usize, &mut [u8]) -> Res<(usize, bool)>) -> Res<usize> {
+    let len = len.min(CALL_MAX);
     let mut buffer = vec![0u8; len.min(CHUNK)];
     let mut done = 0;
     while done < len {
         let want = (len - done).min(buffer.len());
-        let mut part = [IoSliceMut::new(&mut buffer[..want])];
-        let got: Option<ssize_t> = on_fd(from, |open| {
-            let got = if at.is_null() { open.read(from, &mut part) } else { open.read_at(&mut part, *at) };
-            got.map(|n| n as ssize_t)
-        });
-        let got = match got {
-            Some(got) if got > 0 => got as usize,
-            Some(0) => break,
-            _ => return if done > 0 { done as ssize_t } else { -1 },
-        };
-        let out = [IoSlice::new(&buffer[..got])];
-        let put = on_fd(to, |open| open.write(to, &out).map(|n| n as ssize_t))
-            .unwrap_or_else(|| libc::write(to, buffer.as_ptr().cast(), got));
-        let moved = put.max(0) as usize;
-        if at.is_null() {
-            // Bytes that were read but not accepted are returned.
-            let _ = answer(|| Ok(crate::sys::lseek(from, moved as i64 - got as i64, libc::SEEK_CUR)?));
-        } else {
-            *at += moved as i64;
-        }
-        done += moved;
-        if put < got as ssize_t {
-            return if done > 0 { done as ssize_t } else { put };
+        match piece(done, &mut buffer[..want]) {
+            Ok((moved, more)) => {
+                done += moved;
+                if !more {
+                    break;
+                }
+            }
+            Err(fail) if done == 0 => return Err(fail),
+            Err(_) => break,
         }
     }
-    done as ssize_t
+    Ok(done)
+}
+
+/// Sends from a Weft file to a foreign descriptor.
+unsafe fn send(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> Res<ssize_t> {
+    settle()?;
+    let source = open_of(from)?;
+    let _turn = at.is_null().then(|| source.take_turn(from));
+    let from = Side::new(from, at)?;
+    // Also tells whether the descriptor is open.
+    if sys::fcntl(to, libc::F_GETFL, 0)? & libc::O_APPEND != 0 {
+        return Err(libc::EINVAL.into());
+    }
+    let done = in_pieces(len, |before, buffer| {
+        let got = source.read_at(&mut [IoSliceMut::new(buffer)], from.at + before as i64)?;
+        let put = if got > 0 { sys::write(to, &buffer[..got])? } else { 0 };
+        Ok((put, got > 0 && put == got))
+    });
+    from.advance(*done.as_ref().unwrap_or(&0))?;
+    done.map(|done| done as ssize_t)
+}
+
+/// Sends from any file with a position to a Weft file.
+unsafe fn receive(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> Res<ssize_t> {
+    settle()?;
+    let sink = open_of(to)?;
+    let source = table::is_ours(from).then(|| open_of(from)).transpose()?;
+    let access = sys::fcntl(from, libc::F_GETFL, 0)? & (libc::O_ACCMODE | libc::O_PATH);
+    if source.is_none() && access != libc::O_RDONLY && access != libc::O_RDWR {
+        return Err(libc::EBADF.into());
+    }
+    let _turns = match &source {
+        Some(source) => open::take_turns((source, from), (&sink, to)),
+        None => (sink.take_turn(to), None),
+    };
+    // Pipes and sockets have no position; as on Linux, they are for `splice`.
+    let refused = if at.is_null() { libc::EINVAL } else { libc::ESPIPE };
+    sys::lseek(from, 0, libc::SEEK_CUR).map_err(|_| refused)?;
+    let (from, to) = (Side::new(from, at)?, Side::new(to, std::ptr::null_mut())?);
+    if sink.flags() & libc::O_APPEND != 0 {
+        return Err(libc::EINVAL.into());
+    }
+    sink.may(true)?;
+    let done = in_pieces(len, |before, buffer| {
+        let place = from.at + before as i64;
+        let got = match &source {
+            Some(source) => source.read_at(&mut [IoSliceMut::new(buffer)], place)?,
+            None => sys::pread(from.fd, buffer, place)?,
+        };
+        let put = match got {
+            0 => 0,
+            _ => sink.write_at(&[IoSlice::new(&buffer[..got])], to.at + before as i64)?,
+        };
+        Ok((put, got > 0 && put == got))
+    });
+    let moved = *done.as_ref().unwrap_or(&0);
+    from.advance(moved)?;
+    to.advance(moved)?;
+    done.map(|done| done as ssize_t)
 }

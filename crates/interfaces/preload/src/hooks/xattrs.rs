@@ -3,6 +3,7 @@
 use super::bytes;
 use crate::backend::backend;
 use crate::errno::Res;
+use crate::memory::{self, Access};
 use crate::route::WeftPath;
 use crate::serve::on_weft_fd;
 use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
@@ -18,7 +19,7 @@ unsafe fn copy_value(value: &[u8], out: *mut c_void, capacity: size_t) -> Res<ss
         if value.len() > capacity {
             return Err(libc::ERANGE.into());
         }
-        std::ptr::copy_nonoverlapping(value.as_ptr(), out.cast(), value.len());
+        memory::copy_out(value, out)?;
     }
     Ok(value.len() as ssize_t)
 }
@@ -44,6 +45,9 @@ unsafe fn set(
     if len > 65_536 {
         return Err(libc::E2BIG.into());
     }
+    if !memory::has(value, len, Access::Read) {
+        return Err(libc::EFAULT.into());
+    }
     let value = if len == 0 { &[] } else { std::slice::from_raw_parts(value.cast(), len) };
     backend()?.set_xattr(weft_path, follow, name(key)?, value, flags)?;
     Ok(0)
@@ -67,7 +71,7 @@ path_hook! { [lgetxattr] (path: *const c_char, key: *const c_char, out: *mut c_v
     (AT_FDCWD, path) |weft_path| { get(weft_path, false, key, out, capacity) }
 }
 hook! { [fgetxattr] (fd: c_int, key: *const c_char, out: *mut c_void, capacity: size_t) -> ssize_t {
-    on_weft_fd(fd, |open| get(&open.weft_path()?, true, key, out, capacity))
+    on_weft_fd(fd, |open| open.is_opened().and_then(|()| get(&open.weft_path()?, true, key, out, capacity)))
 } }
 path_hook! { [setxattr]
     (path: *const c_char, key: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int,
@@ -78,7 +82,7 @@ path_hook! { [lsetxattr]
     (AT_FDCWD, path) |weft_path| { set(weft_path, false, key, value, len, flags) }
 }
 hook! { [fsetxattr] (fd: c_int, key: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int {
-    on_weft_fd(fd, |open| set(&open.weft_path()?, true, key, value, len, flags))
+    on_weft_fd(fd, |open| open.is_opened().and_then(|()| set(&open.weft_path()?, true, key, value, len, flags)))
 } }
 path_hook! { [listxattr] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t,
     (AT_FDCWD, path) |weft_path| { list(weft_path, true, out, capacity) }
@@ -87,7 +91,7 @@ path_hook! { [llistxattr] (path: *const c_char, out: *mut c_char, capacity: size
     (AT_FDCWD, path) |weft_path| { list(weft_path, false, out, capacity) }
 }
 hook! { [flistxattr] (fd: c_int, out: *mut c_char, capacity: size_t) -> ssize_t {
-    on_weft_fd(fd, |open| list(&open.weft_path()?, true, out, capacity))
+    on_weft_fd(fd, |open| open.is_opened().and_then(|()| list(&open.weft_path()?, true, out, capacity)))
 } }
 path_hook! { [removexattr] (path: *const c_char, key: *const c_char) -> c_int,
     (AT_FDCWD, path) |weft_path| { remove(weft_path, true, key) }
@@ -96,5 +100,5 @@ path_hook! { [lremovexattr] (path: *const c_char, key: *const c_char) -> c_int,
     (AT_FDCWD, path) |weft_path| { remove(weft_path, false, key) }
 }
 hook! { [fremovexattr] (fd: c_int, key: *const c_char) -> c_int {
-    on_weft_fd(fd, |open| remove(&open.weft_path()?, true, key))
+    on_weft_fd(fd, |open| open.is_opened().and_then(|()| remove(&open.weft_path()?, true, key)))
 } }

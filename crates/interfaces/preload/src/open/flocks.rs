@@ -8,7 +8,7 @@
 //! A keeper also keeps a file without a name open, see `nameless`.
 //!
 //! The kernel notifies the keeper of the last close. Each description has eight bytes in the placeholder's memory file, of
-//! which five are used:
+//! which six are used:
 //!
 //! | byte | locked by | meaning |
 //! | --- | --- | --- |
@@ -17,6 +17,7 @@
 //! | 2 | the keeper | the lock has not been returned yet |
 //! | 3 | a process | it is acquiring a lock |
 //! | 4 | the description | a keeper keeps the file open |
+//! | 5 | a process | it uses the position ([`super::turn`]) |
 //!
 //! The description holds byte 0, 1 or 4 as an open-file-description lock, which the kernel releases with the last
 //! descriptor. The keeper waits for that byte through another description of the same memory file.
@@ -41,7 +42,10 @@ const KEPT: u64 = 2;
 const ACQUIRING: u64 = 3;
 /// Byte that the description locks while a keeper keeps its file open.
 const OPEN: u64 = 4;
-const BYTES: u64 = 8;
+/// Byte that a process locks while it uses the position of the description.
+pub const TURN: u64 = 5;
+/// Number of bytes of each description.
+pub const BYTES: u64 = 8;
 
 const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
 /// Interval at which a keeper sends a request to the metadata server, in seconds. A restarted server thereby learns of
@@ -97,8 +101,13 @@ impl Description {
         self.opener_pid != std::process::id()
     }
 
+    /// Returns the byte that a process locks while it uses the position of the description.
+    pub fn turn_byte(&self) -> u64 {
+        self.first + TURN
+    }
+
     /// Whether another process may also have the description.
-    fn is_shared(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         self.opened_at != Some(SHARES.load(Ordering::SeqCst))
     }
 
@@ -249,11 +258,25 @@ fn refusal(why: &str) -> Fail {
     Fail::Errno(libc::ENOLCK)
 }
 
-/// Moves locks to keepers, before another process or program image can share their descriptions.
+/// Moves locks to keepers, and ends the turns of threads, before another process or program image can share their
+/// descriptions.
 pub fn before_sharing() {
     SHARES.fetch_add(1, Ordering::SeqCst);
     super::nameless::keep_removed();
-    if !ANY_OWN.load(Ordering::SeqCst) || crate::guard::inside() {
+    if crate::guard::inside() {
+        return;
+    }
+    for fd in table::all(0, u32::MAX) {
+        // A call under way does not know that processes take turns from now on.
+        if let Some(open) = table::get(fd) {
+            open.wait_for_turns();
+            if open.is_host() {
+                // Children find the memory file of the locks by this descriptor.
+                let _ = placeholder::source();
+            }
+        }
+    }
+    if !ANY_OWN.load(Ordering::SeqCst) {
         return;
     }
     let _ = crate::serve::inside(|| {

@@ -10,10 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Open {
-    fn may(&self, write: bool) -> Res<()> {
+    /// Refuses calls on the contents or attributes of a descriptor that only refers to a file (`O_PATH`).
+    pub fn is_opened(&self) -> Res<()> {
+        if self.flags() & libc::O_PATH != 0 { Err(libc::EBADF.into()) } else { Ok(()) }
+    }
+
+    /// Whether the description may be read or written.
+    pub fn may(&self, write: bool) -> Res<()> {
         let flags = self.flags();
+        // Access mode 3 opens a file for `ioctl` alone.
+        let is_neither = flags & libc::O_ACCMODE == libc::O_ACCMODE;
         let refused = if write { libc::O_RDONLY } else { libc::O_WRONLY };
-        if flags & libc::O_PATH != 0 || flags & libc::O_ACCMODE == refused {
+        if flags & libc::O_PATH != 0 || is_neither || flags & libc::O_ACCMODE == refused {
             return Err(libc::EBADF.into());
         }
         if self.directory {
@@ -103,15 +111,31 @@ impl Open {
     pub fn read(self: &Arc<Self>, fd: c_int, bufs: &mut [IoSliceMut<'_>]) -> Res<usize> {
         self.may(false)?;
         let file = self.file()?;
-        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let _turn = self.turn.lock();
+        let _turn = self.take_turn(fd);
         let at = sys::lseek(fd, 0, libc::SEEK_CUR)?;
         let got = self.take(file, bufs, at as u64)?;
-        debug_assert!(got <= wanted);
         if got > 0 {
-            sys::lseek(fd, got as i64, libc::SEEK_CUR)?;
+            sys::lseek(fd, at + got as i64, libc::SEEK_SET)?;
         }
         Ok(got)
+    }
+
+    /// Returns the result of a read at `offset`, or at the position, into memory that cannot be used: only at the end of
+    /// the file the kernel does not touch it.
+    pub fn read_nothing(self: &Arc<Self>, fd: c_int, offset: Option<i64>) -> Res<usize> {
+        self.may(false)?;
+        let at = offset.map_or_else(|| sys::lseek(fd, 0, libc::SEEK_CUR), Ok)?;
+        let mut byte = [0];
+        match self.read_at(&mut [IoSliceMut::new(&mut byte)], at)? {
+            0 => Ok(0),
+            _ => Err(libc::EFAULT.into()),
+        }
+    }
+
+    /// Fails as a write of memory that cannot be used.
+    pub fn write_nothing(&self) -> Res<usize> {
+        self.may(true)?;
+        Err(libc::EFAULT.into())
     }
 
     pub fn write(self: &Arc<Self>, fd: c_int, bufs: &[IoSlice<'_>]) -> Res<usize> {
@@ -119,7 +143,7 @@ impl Open {
         let file = self.file()?;
         self.wrote.store(true, Ordering::Relaxed);
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
-        let _turn = self.turn.lock();
+        let _turn = self.take_turn(fd);
         let done = if self.flags() & libc::O_APPEND != 0 {
             let append = |bufs: &[IoSlice<'_>]| {
                 let (at, done) = Self::append(file, bufs)?;
@@ -146,7 +170,7 @@ impl Open {
         if self.flags() & libc::O_PATH != 0 {
             return Err(libc::EBADF.into());
         }
-        let _turn = self.turn.lock();
+        let _turn = self.take_turn(fd);
         if self.directory && whence == libc::SEEK_SET && offset == 0 {
             // A rewind must show names created and removed since.
             *self.listing.lock() = None;
@@ -155,7 +179,7 @@ impl Open {
             libc::SEEK_SET | libc::SEEK_CUR => Ok(sys::lseek(fd, offset, whence)?),
             libc::SEEK_END => {
                 gather::settle()?;
-                let target = (self.file()?.size()? as i64).checked_add(offset).ok_or(libc::EOVERFLOW)?;
+                let target = (self.file()?.size()? as i64).checked_add(offset).ok_or(libc::EINVAL)?;
                 Ok(sys::lseek(fd, target, libc::SEEK_SET)?)
             }
             libc::SEEK_DATA | libc::SEEK_HOLE => {
@@ -171,6 +195,9 @@ impl Open {
 
     pub fn truncate(&self, size: i64) -> Res<()> {
         let size = u64::try_from(size).map_err(|_| libc::EINVAL)?;
+        if self.flags() & libc::O_PATH != 0 {
+            return Err(libc::EBADF.into());
+        }
         match self.may(true).map_err(|fail| fail.errno()) {
             Ok(()) => {}
             Err(libc::EIO) => return Err(libc::EIO.into()),
@@ -188,11 +215,14 @@ impl Open {
         if offset < 0 || len <= 0 {
             return Err(libc::EINVAL.into());
         }
+        const PUNCH: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        const ZERO_IN: c_int = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        if !matches!(mode, 0 | libc::FALLOC_FL_KEEP_SIZE | PUNCH | ZERO_IN | libc::FALLOC_FL_ZERO_RANGE) {
+            return Err(libc::EOPNOTSUPP.into());
+        }
         self.may(true).map_err(|fail| if fail.errno() == libc::EIO { libc::EIO } else { libc::EBADF })?;
         let end = offset.checked_add(len).ok_or(libc::EFBIG)?;
         let file = self.file()?;
-        const PUNCH: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        const ZERO_IN: c_int = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
         match mode {
             0 | libc::FALLOC_FL_KEEP_SIZE if self.is_host() => {
                 limits::may_become(end as u64, || file.size())?;

@@ -8,6 +8,7 @@ mod nameless;
 mod opening;
 mod origin;
 mod record_locks;
+mod turn;
 
 pub use flocks::{Description, before_sharing, flock};
 pub use gather::{Memory, gather, settle};
@@ -16,6 +17,7 @@ pub use nameless::{keep_inherited, note_removed};
 pub use opening::{close, install, open, page_len_hint, with_layout, with_page_len};
 pub use origin::{Access, HostDescriptor};
 pub use record_locks::{has_record_locks, note_lock, release_locks};
+pub use turn::take_turns;
 
 use crate::backend::{self, File};
 use crate::errno::Res;
@@ -50,8 +52,10 @@ pub struct Open {
     text: Vec<u8>,
     flags: AtomicI32,
     directory: bool,
-    /// Held while the position changes.
+    /// Held by the thread that uses the position.
     turn: Lock<()>,
+    /// Descriptor on which processes lock the position.
+    turn_fd: AtomicI32,
     /// Rest of the names for `getdents64`.
     pub listing: Lock<Option<Listing>>,
     wrote: AtomicBool,
@@ -94,6 +98,7 @@ impl Open {
             flags: AtomicI32::new(flags & REPORTED),
             directory,
             turn: Lock::new(()),
+            turn_fd: AtomicI32::new(turn::UNKNOWN),
             listing: Lock::new(None),
             wrote: AtomicBool::new(false),
             description,
@@ -253,10 +258,10 @@ impl Open {
 
     /// Resets locks in a forked child: their holders do not exist there.
     pub fn after_fork_in_child(&self) {
-        // SAFETY: the holders do not exist in this process. The turn guards no data, the origin stays valid,
-        // and a listing that was left in the middle of a change is forgotten.
+        // SAFETY: the holders do not exist in this process. The origin stays valid, and a listing that was left in the
+        // middle of a change is forgotten.
         unsafe {
-            self.turn.reset();
+            self.reset_turn();
             self.origin.reset();
             self.listing.reset();
             self.description.after_fork_in_child();
@@ -283,6 +288,7 @@ impl Drop for Open {
 /// Prepares a forked child: record locks stay with the parent, and descriptions may be shared.
 pub fn after_fork_in_child() {
     record_locks::after_fork_in_child();
+    turn::after_fork_in_child();
     flocks::after_fork_in_child();
 }
 

@@ -4,7 +4,7 @@ use super::{Open, release_locks};
 use crate::backend::{OpenRequest, backend};
 use crate::errno::Res;
 use crate::route::WeftPath;
-use crate::{pathname, placeholder, sys, table};
+use crate::{libio, pathname, placeholder, sys, table};
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -95,6 +95,8 @@ pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
 
 /// Makes the placeholder `fd` refer to `open`.
 pub fn install(fd: c_int, open: Arc<Open>) -> Res<c_int> {
+    // A stream may exist over this number: the standard output after `close(1)`. `fopen` reports a failure.
+    let _ = libio::prepare();
     if table::set(fd, open) {
         return Ok(fd);
     }

@@ -121,9 +121,8 @@ pub fn register_inherited() {
         if is_candidate
             && !table::is_ours(fd)
             && let Some(id) = find(fd)
-            && register(fd, flags, id).is_ok()
         {
-            hooks::stdio::follow(fd);
+            let _ = register(fd, flags, id);
         }
     }
 }
@@ -134,6 +133,7 @@ fn register(fd: c_int, flags: c_int, id: HostFileId) -> Res<Arc<Open>> {
     if !table::set(fd, Arc::clone(&open)) {
         return Err(libc::EMFILE.into());
     }
+    let _ = crate::libio::prepare();
     crate::lifecycle::watch_forks();
     Ok(open)
 }
@@ -178,20 +178,16 @@ pub unsafe fn fopen(path: *const c_char, mode: *const c_char, flags: Res<c_int>)
     type OfNumber = unsafe extern "C" fn(c_int, *const c_char) -> *mut libc::FILE;
     let real: OfPath = real!(fopen: fn(*const c_char, *const c_char) -> *mut libc::FILE);
     let Ok(flags) = flags else { return real(path, mode) };
-    // Only `fopen` itself knows a character set.
-    if CStr::from_ptr(mode).to_bytes().contains(&b',') {
-        return real(path, mode);
-    }
     let fd = open(libc::AT_FDCWD, path, flags, 0o666);
     if fd < 0 {
         return std::ptr::null_mut();
     }
-    let file = match table::is_ours(fd) {
-        true => hooks::stdio::fdopen(fd, mode),
-        false => {
-            let real: OfNumber = real!(fdopen: fn(c_int, *const c_char) -> *mut libc::FILE);
-            real(fd, mode)
-        }
+    // The C library's `fdopen` knows no character set.
+    let file = if table::is_ours(fd) || CStr::from_ptr(mode).to_bytes().contains(&b',') {
+        hooks::stdio::open_host(fd, mode)
+    } else {
+        let real: OfNumber = real!(fdopen: fn(c_int, *const c_char) -> *mut libc::FILE);
+        real(fd, mode)
     };
     if file.is_null() {
         let number = errno::get();

@@ -4,7 +4,7 @@ use super::{find_known, may_be_below};
 use crate::errno::{self, Res};
 use crate::open::settle;
 use crate::serve::answer;
-use crate::{backend, config, guard, sys};
+use crate::{backend, config, guard, memory, sys};
 use libc::{c_char, c_int, c_uint};
 use std::ffi::CStr;
 use weft_core::delegates::ownership::FileNumber;
@@ -23,8 +23,7 @@ pub unsafe fn stat(dir: c_int, path: *const c_char, out: *mut libc::stat, flags:
             stat = sys::fstatat_of(dir, path, flags)?;
             stat.st_size = stat.st_size.max(unwritten.unwrap_or(0) as i64);
         }
-        *out = stat;
-        Ok(0)
+        memory::store(out, stat).map(|()| 0)
     })
 }
 
@@ -68,7 +67,7 @@ unsafe fn number_of(
     if !may_be_below(&config.over, stat) {
         return Ok(None);
     }
-    if path.is_null() || *path == 0 {
+    if !memory::is_text(path) || *path == 0 {
         return Ok(find_known(dir, stat).map(|id| id.number));
     }
     let follow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
@@ -84,9 +83,9 @@ unsafe fn number_of(
 /// `path` is a C string or null.
 pub unsafe fn truncate(path: *const c_char, size: i64) -> c_int {
     let by_kernel = || sys::truncate(path, size).map_err(Into::into);
-    let cut = match path.is_null() {
-        true => None,
-        false => super::opening::with_writable(CStr::from_ptr(path), |open| open.truncate(size)),
+    let cut = match memory::is_text(path) {
+        false => None,
+        true => super::opening::with_writable(CStr::from_ptr(path), |open| open.truncate(size)),
     };
     answer(|| cut.unwrap_or_else(by_kernel).map(|()| 0))
 }

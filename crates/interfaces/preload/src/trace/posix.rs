@@ -49,6 +49,9 @@ pub fn here(start: Start, fd: c_int, op: Operation, moved: isize) {
 /// The pointers are null or valid.
 #[cold]
 pub unsafe fn copied(start: Start, from: (c_int, *const i64), to: (c_int, *const i64), moved: isize) {
+    if moved < 0 {
+        return;
+    }
     for ((fd, at_end), op) in [(from, Operation::Read), (to, Operation::Write)] {
         match at_end.as_ref() {
             Some(end) => at(start, fd, op, end - moved as i64, moved),

@@ -49,7 +49,7 @@ pub unsafe fn descriptor(stream: *mut FILE) -> Option<c_int> {
     if stream.is_null() {
         return None;
     }
-    let fd = *stream.cast::<u8>().add(crate::hooks::stdio::FILENO_AT).cast::<c_int>();
+    let fd = crate::libio::number(stream);
     (fd >= 0 && !table::is_ours(fd)).then_some(fd)
 }
 
@@ -124,7 +124,7 @@ pub unsafe fn opened(start: Start, stream: *mut FILE, flags: Option<c_int>) {
     if stream.is_null() {
         return;
     }
-    let fd = *stream.cast::<u8>().add(crate::hooks::stdio::FILENO_AT).cast::<c_int>();
+    let fd = crate::libio::number(stream);
     if let Some(flags) = flags {
         posix::opened(start, fd, flags);
     }
