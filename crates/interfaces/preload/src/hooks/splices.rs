@@ -1,14 +1,14 @@
 //! `splice` between a Weft file and a pipe. The kernel decides how much a pipe takes or gives, and whether the call
 //! waits: the bytes go through a memory file.
 
-use super::transfer::{Side, open_of};
+use super::transfer::{Side, Source, open_of};
 use crate::errno::Res;
 use crate::open::{Open, settle};
 use crate::serve::answer;
 use crate::trace::posix;
 use crate::{sys, table};
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::sync::Arc;
 
 /// Number of bytes of one call, the usual capacity of a pipe.
@@ -67,19 +67,12 @@ unsafe fn to_pipe(
     flags: c_uint,
 ) -> Res<ssize_t> {
     check(to.0, to.1, flags)?;
-    settle()?;
-    let source: Arc<Open> = open_of(from.0)?;
-    let _turn = from.1.is_null().then(|| source.take_turn(from.0));
-    let side = Side::new(from.0, from.1)?;
-    let mut buffer = vec![0u8; len];
-    let got = source.read_at(&mut [IoSliceMut::new(&mut buffer)], side.at)?;
-    if got == 0 {
-        return Ok(0);
-    }
+    let mut source = Source::new(from.0, from.1)?;
     let bytes = Bytes::new()?;
-    sys::write(bytes.0, &buffer[..got])?;
-    let moved = sys::splice((bytes.0, Some(0)), to.0, got, flags)?;
-    side.advance(moved)?;
+    let (_, moved) = source.offer(&mut vec![0u8; len], |read| {
+        sys::write(bytes.0, read)?;
+        sys::splice((bytes.0, Some(0)), to.0, read.len(), flags)
+    })?;
     Ok(moved as ssize_t)
 }
 

@@ -134,23 +134,58 @@ fn in_pieces(len: size_t, mut piece: impl FnMut(usize, &mut [u8]) -> Res<(usize,
     Ok(done)
 }
 
+/// Source of a transfer to a foreign descriptor, which may block. The turn at the position ends before, because a fork
+/// waits for it; bytes that were not accepted are given back.
+pub struct Source {
+    open: Arc<Open>,
+    side: Side,
+}
+
+impl Source {
+    pub unsafe fn new(fd: c_int, at: *mut off_t) -> Res<Self> {
+        settle()?;
+        Ok(Self { open: open_of(fd)?, side: Side::new(fd, at)? })
+    }
+
+    /// Reads bytes, and lets `accept` take them. Returns the number of bytes that were read, and that of those taken.
+    pub unsafe fn offer(
+        &mut self,
+        buffer: &mut [u8],
+        accept: impl FnOnce(&[u8]) -> Result<usize, i32>,
+    ) -> Res<(usize, usize)> {
+        let mut parts = [IoSliceMut::new(buffer)];
+        let fd = self.side.fd;
+        let got = match self.side.given.is_null() {
+            true => self.open.read(fd, &mut parts)?,
+            false => self.open.read_at(&mut parts, self.side.at)?,
+        };
+        if got == 0 {
+            return Ok((0, 0));
+        }
+        let taken = accept(&buffer[..got]);
+        let moved = *taken.as_ref().unwrap_or(&0);
+        if !self.side.given.is_null() {
+            self.side.advance(moved)?;
+            self.side.at += moved as i64;
+        } else if moved < got {
+            self.open.seek(fd, moved as i64 - got as i64, libc::SEEK_CUR)?;
+        }
+        Ok((got, taken?))
+    }
+}
+
 /// Sends from a Weft file to a foreign descriptor.
 unsafe fn send(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> Res<ssize_t> {
-    settle()?;
-    let source = open_of(from)?;
-    let _turn = at.is_null().then(|| source.take_turn(from));
-    let from = Side::new(from, at)?;
+    let mut source = Source::new(from, at)?;
     // Also tells whether the descriptor is open.
     if sys::fcntl(to, libc::F_GETFL, 0)? & libc::O_APPEND != 0 {
         return Err(libc::EINVAL.into());
     }
-    let done = in_pieces(len, |before, buffer| {
-        let got = source.read_at(&mut [IoSliceMut::new(buffer)], from.at + before as i64)?;
-        let put = if got > 0 { sys::write(to, &buffer[..got])? } else { 0 };
+    let done = in_pieces(len, |_, buffer| {
+        let (got, put) = source.offer(buffer, |bytes| sys::write(to, bytes))?;
         Ok((put, got > 0 && put == got))
-    });
-    from.advance(*done.as_ref().unwrap_or(&0))?;
-    done.map(|done| done as ssize_t)
+    })?;
+    Ok(done as ssize_t)
 }
 
 /// Sends from any file with a position to a Weft file.
