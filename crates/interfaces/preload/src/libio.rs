@@ -22,6 +22,8 @@ pub const FILENO_AT: usize = 112;
 const OFFSET_AT: usize = 144;
 /// Offset of the pointer to the table: it lies behind the public part.
 const TABLE_AT: usize = 216;
+/// Offset of the start of the buffer of bytes.
+const BUFFER_AT: usize = 56;
 /// Flag of FILE: an error occurred.
 const ERR_SEEN: c_int = 0x20;
 /// Buffer size of a stream in bytes: with the C library's 8 KiB, each buffer would be a small request. A power of two,
@@ -39,8 +41,10 @@ static ORIGINAL: [Entries; 2] = [const { [const { AtomicPtr::new(std::ptr::null_
 
 unsafe extern "C" {
     fn fwide(file: *mut FILE, mode: c_int) -> c_int;
-    fn _IO_setb(file: *mut FILE, start: *mut c_char, end: *mut c_char, owned: c_int);
 }
+
+/// Gives a stream a buffer, which the stream frees if it owns it.
+type SetBuffer = unsafe extern "C" fn(*mut FILE, *mut c_char, *mut c_char, c_int);
 
 unsafe fn word<T: Copy>(file: *mut FILE, at: usize) -> T {
     *file.cast::<u8>().add(at).cast::<T>()
@@ -66,9 +70,10 @@ macro_rules! original {
 unsafe extern "C" fn allocate<const WIDE: usize>(file: *mut FILE) -> c_int {
     // The buffer of wide characters is as long as that of bytes, which is therefore allocated first.
     if table::is_ours(number(file)) && word::<*mut u8>(file, BUFFER_AT).is_null() {
+        let set: SetBuffer = real!(_IO_setb: fn(*mut FILE, *mut c_char, *mut c_char, c_int) -> ());
         let buffer = libc::malloc(BUFFER).cast::<c_char>();
         if !buffer.is_null() {
-            _IO_setb(file, buffer, buffer.add(BUFFER), 1);
+            set(file, buffer, buffer.add(BUFFER), 1);
             if WIDE == 0 {
                 return 1;
             }
@@ -76,9 +81,6 @@ unsafe extern "C" fn allocate<const WIDE: usize>(file: *mut FILE) -> c_int {
     }
     original!(WIDE, 0, fn(*mut FILE) -> c_int)(file)
 }
-
-/// Offset of the start of the buffer of bytes.
-const BUFFER_AT: usize = 56;
 
 unsafe extern "C" fn read<const WIDE: usize>(file: *mut FILE, buf: *mut c_void, len: ssize_t) -> ssize_t {
     match number(file) {
@@ -185,6 +187,9 @@ unsafe fn tables() -> Option<[*mut *mut c_void; 2]> {
     fwide(file, 1);
     let wide: *mut *mut c_void = word(file, TABLE_AT);
     libc::fclose(file);
+    if libc::dlsym(libc::RTLD_DEFAULT, c"_IO_setb".as_ptr()).is_null() {
+        return None;
+    }
     let known = [c"_IO_file_read", c"_IO_file_write", c"_IO_file_seek", c"_IO_file_close", c"_IO_file_stat"];
     let is_known = |table: *mut *mut c_void| {
         known.iter().enumerate().all(|(at, name): (usize, &&CStr)| {

@@ -1,7 +1,7 @@
 //! Process lifecycle: state inherited at the start, and state environment_for_exec over fork and exec.
 //!
 //! A new program image finds the working directory and the open files of Weft in its environment (`WEFT_CWD`,
-//! `WEFT_INHERIT`). Both variables are recreated at each exec and are visible to the program.
+//! `WEFT_INHERIT`, `WEFT_TURNS`). They are recreated at each exec and are visible to the program.
 
 use crate::config::{environ, variable};
 use crate::open::{self, Open};
@@ -14,6 +14,7 @@ use weft_config::replicas::REPLICAS_VARIABLE;
 
 const CWD: &str = "WEFT_CWD";
 const INHERIT: &str = "WEFT_INHERIT";
+const TURNS: &str = "WEFT_TURNS";
 /// Maximum length of a value in the environment: the kernel limits a string to 128 KiB.
 const INHERIT_LEN_MAX: usize = 120 * 1024;
 
@@ -87,6 +88,9 @@ unsafe extern "C" fn at_start() {
         for item in text.split(|&byte| byte == b',') {
             let _ = inherit(item, &mut known);
         }
+    }
+    if let Some(fd) = variable(TURNS).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok()) {
+        placeholder::inherit_turns(fd);
     }
     crate::over::register_inherited();
 }
@@ -167,7 +171,7 @@ pub unsafe fn environment_for_exec(
         if name == b"LD_PRELOAD" {
             preloaded |= own_path().is_some_and(|path| contains(entry, &path));
         }
-        if name != CWD.as_bytes() && name != INHERIT.as_bytes() && name != b"LD_PRELOAD" {
+        if ![CWD.as_bytes(), INHERIT.as_bytes(), TURNS.as_bytes(), b"LD_PRELOAD"].contains(&name) {
             pointers.push(*at);
         }
         if name == b"LD_PRELOAD" && preloaded {
@@ -204,6 +208,9 @@ pub unsafe fn environment_for_exec(
         }
         list.push_str(if list.is_empty() { "" } else { "," });
         list.push_str(&item);
+    }
+    if let Some(fd) = placeholder::turns_for_exec() {
+        own.push(CString::new(format!("{TURNS}={fd}")).unwrap_or_default());
     }
     if !list.is_empty() {
         own.push(CString::new(format!("{INHERIT}={list}")).unwrap_or_default());

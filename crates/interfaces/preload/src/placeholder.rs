@@ -13,6 +13,8 @@ pub const NAME: &std::ffi::CStr = c"weft";
 
 // Memory file from which placeholders are opened; -1 before the first.
 static SOURCE: AtomicI32 = AtomicI32::new(-1);
+// Memory file on which processes take turns at files of the host, which have no placeholder; -1 before the first fork.
+static TURNS: AtomicI32 = AtomicI32::new(-1);
 
 /// Returns the lowest number for the library's own descriptors: above those that programs use, and low enough that the
 /// kernel's table stays small.
@@ -48,23 +50,43 @@ pub fn new(flags: c_int) -> Res<c_int> {
 }
 
 /// Returns the memory file from which placeholders are opened; creates it if there is none.
-pub fn source() -> Res<c_int> {
-    let known = SOURCE.load(Ordering::Acquire);
+fn source() -> Res<c_int> {
+    made(&SOURCE, libc::F_DUPFD_CLOEXEC)
+}
+
+/// Returns the memory file on which processes take turns at files of the host. Children and executed programs inherit it.
+pub fn turns() -> Res<c_int> {
+    made(&TURNS, libc::F_DUPFD)
+}
+
+/// Returns the number of [`turns`] for an executed program; `None` if no process shares a file of the host.
+pub fn turns_for_exec() -> Option<c_int> {
+    Some(TURNS.load(Ordering::Acquire)).filter(|&fd| fd >= 0)
+}
+
+/// Takes over the file of [`turns`] from the previous program image.
+pub fn inherit_turns(fd: c_int) {
+    if is_one(fd) {
+        TURNS.store(fd, Ordering::Release);
+    }
+}
+
+/// Returns a memory file, created at the first call with a number that `command` chooses.
+fn made(place: &AtomicI32, command: c_int) -> Res<c_int> {
+    let known = place.load(Ordering::Acquire);
     if known >= 0 {
         return Ok(known);
     }
-    let made = sealed()?;
-    let source = match sys::fcntl(made, libc::F_DUPFD_CLOEXEC, floor() as usize) {
-        Ok(high) => {
-            sys::close(made);
-            high
-        }
-        Err(_) => made,
-    };
-    match SOURCE.compare_exchange(-1, source, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => Ok(source),
+    let low = sealed()?;
+    let high = sys::fcntl(low, command, floor() as usize);
+    if high.is_ok() {
+        sys::close(low);
+    }
+    let fd = high.unwrap_or(low);
+    match place.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Ok(fd),
         Err(other) => {
-            sys::close(source);
+            sys::close(fd);
             Ok(other)
         }
     }
@@ -92,15 +114,17 @@ pub fn is_one(fd: c_int) -> bool {
 /// Returns the library's own descriptors, in ascending order.
 pub fn internal() -> Vec<c_int> {
     let mut found = weft_env::real::reserved_fds();
-    let source = SOURCE.load(Ordering::Acquire);
-    if source >= 0 {
-        found.push(source);
-        found.sort_unstable();
-    }
+    found.extend(
+        [&SOURCE, &TURNS].map(|place| place.load(Ordering::Acquire)).into_iter().filter(|&fd| fd >= 0),
+    );
+    found.sort_unstable();
     found
 }
 
 /// Whether `fd` is one of the library's own descriptors.
 pub fn is_internal(fd: c_int) -> bool {
-    fd >= 0 && (weft_env::real::is_reserved_fd(fd) || fd == SOURCE.load(Ordering::Relaxed))
+    fd >= 0
+        && (weft_env::real::is_reserved_fd(fd)
+            || fd == SOURCE.load(Ordering::Relaxed)
+            || fd == TURNS.load(Ordering::Relaxed))
 }

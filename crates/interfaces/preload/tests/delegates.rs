@@ -20,7 +20,7 @@ fn empty(room: &Path, name: &str) -> PathBuf {
 fn over(dir: &Path, settings: &[&str], program: &Path) -> Output {
     let mut command = delegated(None);
     command.args(settings).arg("--over").arg(dir).arg("--").arg(program).arg(dir);
-    run(command.env("WEFT_TEST_OVER", "1"))
+    run(&mut command)
 }
 
 /// Runs a C program without the library, over a directory through delegates, and over Weft through delegates.

@@ -108,7 +108,26 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_pwrite64 if ours => {
             super::data::pwrite64(a as c_int, b as *const _, c, d as off_t) as c_long
         }
+        libc::SYS_readv if ours => super::data::readv(a as c_int, b as *const _, c as c_int) as c_long,
+        libc::SYS_writev if ours => super::data::writev(a as c_int, b as *const _, c as c_int) as c_long,
+        libc::SYS_sendfile => super::transfer::sendfile(a as c_int, b as c_int, c as *mut off_t, d) as c_long,
+        libc::SYS_splice => {
+            super::splices::splice(a as c_int, b as *mut off_t, c as c_int, d as *mut off_t, e, f as c_uint)
+                as c_long
+        }
+        libc::SYS_fcntl if ours => c_long::from(super::descriptors::fcntl(a as c_int, b as c_int, c)),
+        libc::SYS_flock if ours => c_long::from(super::locks::flock(a as c_int, b as c_int)),
+        libc::SYS_dup if ours => c_long::from(super::descriptors::dup(a as c_int)),
+        libc::SYS_dup3 if ours || crate::table::is_ours(b as c_int) => {
+            c_long::from(super::descriptors::dup3(a as c_int, b as c_int, c as c_int))
+        }
         // The kernel takes the offset of these calls in two parts, of which the second is zero here.
+        libc::SYS_preadv2 if ours => {
+            super::data::preadv2(a as c_int, b as *const _, c as c_int, d as off_t, f as c_int) as c_long
+        }
+        libc::SYS_pwritev2 if ours => {
+            super::data::pwritev2(a as c_int, b as *const _, c as c_int, d as off_t, f as c_int) as c_long
+        }
         libc::SYS_preadv if ours => {
             super::data::preadv(a as c_int, b as *const _, c as c_int, d as off_t) as c_long
         }

@@ -91,8 +91,11 @@ unsafe fn copy(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, l
     })
 }
 
-hook! { [vmsplice, tee] (from: c_int, _a: usize, _b: usize, _flags: libc::c_uint) -> ssize_t {
+hook! { [tee] (from: c_int, _to: c_int, _len: size_t, _flags: libc::c_uint) -> ssize_t {
     table::is_ours(from).then(|| refuse(libc::EINVAL))
+} }
+hook! { [vmsplice] (pipe: c_int, _parts: *const libc::iovec, _count: size_t, _flags: libc::c_uint) -> ssize_t {
+    table::is_ours(pipe).then(|| refuse(libc::EBADF))
 } }
 
 hook! { [sendfile, sendfile64] (to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {

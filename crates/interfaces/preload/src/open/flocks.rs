@@ -272,7 +272,7 @@ pub fn before_sharing() {
             open.wait_for_turns();
             if open.is_host() {
                 // Children find the memory file of the locks by this descriptor.
-                let _ = placeholder::source();
+                let _ = placeholder::turns();
             }
         }
     }

@@ -79,8 +79,17 @@ impl Open {
 
     /// Creates the description of a file of the host whose bytes go through delegates. They are joined at its first use.
     pub fn of_host(descriptor: HostDescriptor, flags: c_int) -> Self {
+        Self::of_host_with(descriptor, flags, Description::fresh())
+    }
+
+    /// Creates the description of a file of the host that another program image opened.
+    pub fn inherited_host(descriptor: HostDescriptor, flags: c_int) -> Self {
+        Self::of_host_with(descriptor, flags, Description::inherited(0))
+    }
+
+    fn of_host_with(descriptor: HostDescriptor, flags: c_int, description: Description) -> Self {
         let path = descriptor.id.path.clone();
-        Self::with(Origin::Host(descriptor), path, flags, false, Description::fresh())
+        Self::with(Origin::Host(descriptor), path, flags, false, description)
     }
 
     fn with(origin: Origin, text: Vec<u8>, flags: c_int, directory: bool, description: Description) -> Self {

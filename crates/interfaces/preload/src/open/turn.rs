@@ -6,7 +6,7 @@
 //! Threads take turns by a lock of [`Open`]. Processes take turns by a lock of the kernel on one byte of the memory file
 //! behind the placeholder, which only descriptions that another process may have need. Each process locks it through a
 //! description of its own, because one description would share the lock. The kernel releases the lock of a process that
-//! dies.
+//! dies. Files of the host have no placeholder; their bytes lie in a memory file that programs inherit.
 
 use super::{Open, flocks};
 use crate::errno::Res;
@@ -68,15 +68,30 @@ impl Open {
         if own == NONE {
             return None;
         }
-        let byte = self.description.turn_byte();
+        let byte = self.turn_byte();
         // As in the kernel, a signal does not end this wait.
         while let Err(libc::EINTR) = sys::lock_range(own, libc::F_OFD_SETLKW, libc::F_WRLCK, byte, 1) {}
         Some((own, byte))
     }
 
+    /// Returns the byte that a process locks during its turn. A program that inherits a file of the host does not know
+    /// which descriptors are of one description, so all of the file have one byte.
+    fn turn_byte(&self) -> u64 {
+        /// Begin of the bytes of files of the host.
+        const HOST: u64 = 1 << 61;
+        match self.host {
+            None => self.description.turn_byte(),
+            Some(number) => {
+                use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+                // Files with the same byte only wait for each other.
+                HOST | BuildHasherDefault::<DefaultHasher>::default().hash_one(number) & (HOST - 1)
+            }
+        }
+    }
+
     /// Returns this process's description of the memory file in which the bytes of this description lie.
     fn turn_file(&self, fd: c_int) -> Res<c_int> {
-        let behind = if self.is_host() { placeholder::source()? } else { fd };
+        let behind = if self.is_host() { placeholder::turns()? } else { fd };
         let inode = sys::fstatat(behind, c"", libc::AT_EMPTY_PATH)?.st_ino;
         let mut files = FILES.lock();
         if let Some((_, file)) = files.iter().find(|(known, _)| *known == inode) {
@@ -108,7 +123,7 @@ impl Open {
 
 /// Takes the turns at two descriptions, always in the same order.
 pub fn take_turns<'a>(one: (&'a Open, c_int), two: (&'a Open, c_int)) -> (Turn<'a>, Option<Turn<'a>>) {
-    let place = |(open, _): (&Open, c_int)| (open.description.turn_byte(), std::ptr::from_ref(open).addr());
+    let place = |(open, _): (&Open, c_int)| (open.turn_byte(), std::ptr::from_ref(open).addr());
     if std::ptr::eq(one.0, two.0) {
         return (one.0.take_turn(one.1), None);
     }

@@ -76,7 +76,7 @@ fn opened(fd: c_int, flags: c_int, cuts: bool) -> c_int {
         };
     };
     let result: c_int = answer(|| {
-        let open = register(fd, flags, id)?;
+        let open = register(fd, Open::of_host(describe(fd, flags, id)?, flags))?;
         open.file()?;
         if cuts { open.truncate(0) } else { Ok(()) }.map(|()| fd)
     });
@@ -122,14 +122,15 @@ pub fn register_inherited() {
             && !table::is_ours(fd)
             && let Some(id) = find(fd)
         {
-            let _ = register(fd, flags, id);
+            let _ = describe(fd, flags, id)
+                .and_then(|descriptor| register(fd, Open::inherited_host(descriptor, flags)));
         }
     }
 }
 
 /// Makes `fd` a descriptor of a file that delegates serve.
-fn register(fd: c_int, flags: c_int, id: HostFileId) -> Res<Arc<Open>> {
-    let open = Arc::new(Open::of_host(describe(fd, flags, id)?, flags));
+fn register(fd: c_int, open: Open) -> Res<Arc<Open>> {
+    let open = Arc::new(open);
     if !table::set(fd, Arc::clone(&open)) {
         return Err(libc::EMFILE.into());
     }

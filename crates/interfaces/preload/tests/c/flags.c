@@ -127,6 +127,17 @@ MAIN
     FAILS(preadv2(fd, &one, 1, -2, 0), EINVAL);
     FAILS(pwritev2(fd, &one, 1, -2, 0), EINVAL);
 
+    /* By number. */
+    CHECK(syscall(SYS_lseek, fd, 0L, SEEK_SET) == 0 && syscall(SYS_readv, fd, &one, 1) == 1 && buf[0] == '0');
+    CHECK(syscall(SYS_preadv2, fd, &one, 1, -1L, -1L, 0) == 1 && buf[0] == '1');
+    CHECK(syscall(SYS_preadv2, fd, &one, 1, 5L, 0L, 0) == 1 && buf[0] == '5');
+    CHECK(syscall(SYS_pwritev2, fd, &one, 1, 5L, 0L, 0) == 1 && syscall(SYS_fcntl, fd, F_GETFD) == 0);
+    long copied = syscall(SYS_dup, fd);
+    CHECK(copied > fd && syscall(SYS_dup3, fd, copied, O_CLOEXEC) == copied && read(copied, buf, 1) == 1 && buf[0] == '2');
+    CHECK(syscall(SYS_flock, fd, LOCK_EX) == 0 && syscall(SYS_flock, fd, LOCK_UN) == 0 && close(copied) == 0);
+    FAILS(vmsplice(fd, &one, 1, 0), EBADF);
+    FAILS(tee(fd, fd, 10, 0), EINVAL);
+
     /* Commands of fcntl and ioctl. */
     FAILS(fcntl(fd, 99999), EINVAL);
     FAILS(fcntl(fd, F_GETPIPE_SZ), EBADF);
