@@ -25,6 +25,8 @@
 //! descriptors in the same table, and `backend::File` sends the bytes to the delegates; hooks of names, attributes and
 //! locks leave them to the kernel (`serve::on_weft_fd`).
 //!
+//! Streams (`FILE`) over registered descriptors are those of the C library, whose own calls come here by `libio`.
+//!
 //! `docs/reference/preload.md` lists the intended differences from a kernel file system.
 //!
 //! # Rules before initialization
@@ -51,6 +53,7 @@
 //! * A call on a foreign file allocates nothing: it may come from inside the program's allocator. That includes the check
 //!   whether delegates serve a file that the kernel has opened.
 //! * While a thread is inside the client, its own calls go straight to libc (`guard`).
+//! * A hook uses a pointer of the program only after `memory` has found that it can be used.
 //! * A successful call does not change `errno`.
 #![allow(unsafe_op_in_unsafe_fn)] // A hook's pointers are as valid as its C caller made them.
 #![allow(clippy::missing_safety_doc)] // The manual page of a hook's name states its contract.

@@ -3,12 +3,12 @@
 
 use crate::errno;
 use crate::lock::Lock;
+use crate::memory::{Access, Buffers};
 use crate::serve::inside;
 use crate::table;
 use crate::trace::{Operation, Start, posix};
 use libc::{c_int, c_void, off_t, sigevent, size_t};
 use std::collections::BTreeMap;
-use std::io::{IoSlice, IoSliceMut};
 
 /// The C library's control block (glibc, 64 bit).
 #[repr(C)]
@@ -45,14 +45,16 @@ unsafe fn serve(block: *mut Block, what: What) -> Option<c_int> {
     }
     let result = inside(|| {
         let open = table::get(block.fd).ok_or(libc::EBADF)?;
-        let len = if block.buf.is_null() { 0 } else { block.len };
-        let buf = if len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { block.buf.cast::<u8>() };
+        let access = match what {
+            What::Sync => return open.sync().map(|()| 0),
+            What::Read => Access::Write,
+            What::Write => Access::Read,
+        };
+        let mut bufs = Buffers::one(block.buf, block.len, access)?;
         match what {
-            What::Read => {
-                open.read_at(&mut [IoSliceMut::new(std::slice::from_raw_parts_mut(buf, len))], block.offset)
-            }
-            What::Write => open.write_at(&[IoSlice::new(std::slice::from_raw_parts(buf, len))], block.offset),
-            What::Sync => open.sync().map(|()| 0),
+            _ if bufs.are_bad() => Err(libc::EFAULT.into()),
+            What::Read => open.read_at(bufs.targets(), block.offset),
+            _ => open.write_at(bufs.sources(), block.offset),
         }
     });
     (block.error, block.result) = match result {

@@ -4,7 +4,7 @@ use super::program::{self, Program};
 use crate::lifecycle::{environment_for_exec, own_environment, surviving};
 use crate::open::Open;
 use crate::route::WeftPath;
-use crate::{backend, config, errno, route, sys, table};
+use crate::{backend, config, errno, memory, route, sys, table};
 use libc::{FILE, c_char, c_int, pid_t};
 use std::ffi::{CStr, CString};
 
@@ -102,7 +102,7 @@ hook! { [fexecve] (fd: c_int, argv: *const *const c_char, envp: *const *const c_
 
 hook! { [execveat]
     (dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int {
-    if !config::is_ready() || path.is_null() {
+    if !config::is_ready() || !memory::is_text(path) {
         return real!(execveat: fn(
             c_int, *const c_char, *const *const c_char, *const *const c_char, c_int
         ) -> c_int)(dir, path, argv, envp, flags);
@@ -156,7 +156,7 @@ pub fn find_program(file: &[u8]) -> Option<CString> {
 
 /// Implements `execvp`: searches PATH, and runs a file of unknown format with the shell.
 unsafe fn search(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int {
-    if file.is_null() {
+    if !memory::is_text(file) {
         errno::set(libc::EFAULT);
         return -1;
     }

@@ -8,7 +8,7 @@ use crate::backend::{self, File};
 use crate::errno::{self, Res};
 use crate::open::Open;
 use crate::route::{self, Route, WeftPath};
-use crate::{serve, sys};
+use crate::{memory, serve, sys};
 use libc::{AT_FDCWD, c_char, c_int};
 use std::ffi::{CStr, CString};
 use std::io::IoSliceMut;
@@ -75,7 +75,7 @@ enum Place {
 /// # Safety
 /// `path` is null or a C string.
 pub unsafe fn find(path: *const c_char) -> Result<Program, c_int> {
-    if path.is_null() {
+    if !memory::is_text(path) {
         return Err(libc::EFAULT);
     }
     let given = CStr::from_ptr(path);
@@ -94,7 +94,7 @@ pub fn find_open(open: &Open, name: CString) -> Result<Program, c_int> {
 /// # Safety
 /// `path` is null or a C string.
 pub unsafe fn needs_library(path: *const c_char) -> bool {
-    if path.is_null() {
+    if !memory::is_text(path) {
         return false;
     }
     let mut name = CStr::from_ptr(path).to_owned();

@@ -251,7 +251,7 @@ spawn!(posix_spawn, false);
 spawn!(posix_spawnp, true);
 
 unsafe fn program_is_ours(path: *const c_char, along_path: bool) -> bool {
-    if path.is_null() {
+    if !crate::memory::is_text(path) {
         return false;
     }
     let found;

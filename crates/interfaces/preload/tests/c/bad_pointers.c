@@ -1,6 +1,8 @@
 /* Calls with pointers to nothing fail with EFAULT, and move the bytes before the hole as Linux does. */
 #include "check.h"
 #include <sys/ioctl.h>
+#pragma GCC diagnostic ignored "-Wstringop-overflow"
+#pragma GCC diagnostic ignored "-Wstringop-overread"
 
 MAIN
     long page = sysconf(_SC_PAGESIZE);
@@ -92,6 +94,17 @@ MAIN
             CHECK(getcwd(p, 4000) == NULL && errno == EFAULT);
         }
         CHECK(fopen(p, "r") == NULL && errno == EFAULT);
+        char *arguments[] = {"x", NULL};
+        pid_t child;
+        FAILS(execve(p, arguments, environ), EFAULT);
+        FAILS(execveat(dir, p, arguments, environ, 0), EFAULT);
+        FAILS(syscall(SYS_openat2, dir, p, p, 24), EFAULT);
+        CHECK(posix_spawn(&child, p, NULL, NULL, arguments, environ) == EFAULT);
+        struct aiocb later = {.aio_fildes = fd, .aio_buf = p, .aio_nbytes = 10};
+        const struct aiocb *waited = &later;
+        int submitted = is_null ? -1 : aio_write(&later);
+        while (submitted == 0 && aio_error(&later) == EINPROGRESS) CHECK(aio_suspend(&waited, 1, NULL) == 0);
+        CHECK(submitted != 0 || aio_error(&later) == EFAULT);
     }
     /* A result that needs more room than there is. */
     FAILS(stat("f", (struct stat *)(last + page - 10)), EFAULT);
