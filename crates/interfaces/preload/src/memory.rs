@@ -38,8 +38,10 @@ pub enum Access {
     Write,
 }
 
-/// Known pages: the page number, whether it is writable, and in the upper 16 bits the value of [`AGE`].
-static KNOWN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+/// Known pages: the page number, whether it is writable, and in the upper 16 bits the value of [`AGE`]. Each page has two
+/// places, one in each half.
+static KNOWN: [[AtomicU64; SETS]; 2] = [const { [const { AtomicU64::new(0) }; SETS] }; 2];
+const SETS: usize = 512;
 /// Number of times that known pages were forgotten.
 static AGE: AtomicU64 = AtomicU64::new(1);
 
@@ -54,14 +56,19 @@ pub fn forget() {
 fn has_page(address: usize, access: Access) -> bool {
     let page = (address / PAGE) as u64;
     let word = page << 1 | AGE.load(Relaxed) << 48;
-    let known = &KNOWN[page as usize % KNOWN.len()];
-    let seen = known.load(Relaxed);
-    if seen == word | 1 || access == Access::Read && seen == word {
+    let set = page as usize % SETS;
+    let places = [&KNOWN[0][set], &KNOWN[1][set]];
+    let is_known = |place: &AtomicU64| {
+        let seen = place.load(Relaxed);
+        seen == word | 1 || access == Access::Read && seen == word
+    };
+    if is_known(places[0]) || is_known(places[1]) {
         return true;
     }
     let usable = address >= PAGE && sys::touch(address, access == Access::Write);
     if usable {
-        known.store(word | u64::from(access == Access::Write), Relaxed);
+        places[1].store(places[0].load(Relaxed), Relaxed);
+        places[0].store(word | u64::from(access == Access::Write), Relaxed);
     }
     usable
 }

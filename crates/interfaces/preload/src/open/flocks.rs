@@ -258,23 +258,16 @@ fn refusal(why: &str) -> Fail {
     Fail::Errno(libc::ENOLCK)
 }
 
-/// Moves locks to keepers, and ends the turns of threads, before another process or program image can share their
-/// descriptions.
+/// Moves locks to keepers, before another process or program image can share their descriptions.
 pub fn before_sharing() {
     SHARES.fetch_add(1, Ordering::SeqCst);
     super::nameless::keep_removed();
     if crate::guard::inside() {
         return;
     }
-    for fd in table::all(0, u32::MAX) {
-        // A call under way does not know that processes take turns from now on.
-        if let Some(open) = table::get(fd) {
-            open.wait_for_turns();
-            if open.is_host() {
-                // Children find the memory file of the locks by this descriptor.
-                let _ = placeholder::turns();
-            }
-        }
+    if crate::over::is_on() {
+        // Children find the bytes of files of the host by this descriptor.
+        let _ = placeholder::turns();
     }
     if !ANY_OWN.load(Ordering::SeqCst) {
         return;

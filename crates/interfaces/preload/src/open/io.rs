@@ -111,13 +111,20 @@ impl Open {
     pub fn read(self: &Arc<Self>, fd: c_int, bufs: &mut [IoSliceMut<'_>]) -> Res<usize> {
         self.may(false)?;
         let file = self.file()?;
+        let wanted = bufs.iter().map(|buf| buf.len()).sum::<usize>() as i64;
         let _turn = self.take_turn(fd);
-        let at = sys::lseek(fd, 0, libc::SEEK_CUR)?;
-        let got = self.take(file, bufs, at as u64)?;
-        if got > 0 {
-            sys::lseek(fd, at + got as i64, libc::SEEK_SET)?;
+        // Reserve the range before reading it: a child that is forked meanwhile does not know of this turn.
+        let (at, reserved) = match sys::lseek(fd, wanted, libc::SEEK_CUR) {
+            Ok(end) => (end - wanted, wanted),
+            // No file is that long.
+            Err(_) => (sys::lseek(fd, 0, libc::SEEK_CUR)?, 0),
+        };
+        let result = self.take(file, bufs, at as u64);
+        let got = *result.as_ref().unwrap_or(&0) as i64;
+        if got != reserved {
+            sys::lseek(fd, got - reserved, libc::SEEK_CUR)?;
         }
-        Ok(got)
+        result
     }
 
     /// Returns the result of a read at `offset`, or at the position, into memory that cannot be used: only at the end of

@@ -105,11 +105,6 @@ impl Open {
         Ok(number)
     }
 
-    /// Waits until no call that began before is under way.
-    pub fn wait_for_turns(&self) {
-        drop(self.turn.lock());
-    }
-
     /// Resets the turn in a forked child.
     ///
     /// # Safety

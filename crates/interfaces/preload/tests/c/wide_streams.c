@@ -109,5 +109,7 @@ MAIN
     CHECK((f = fopen("bytes", "w+")));
     all_of(f, "%s %d", "text", 5);
     CHECK(fflush(f) == 0 && same(get("bytes"), "text 5") && fclose(f) == 0);
+    fd = open("by_number", O_CREAT | O_WRONLY, 0600);
+    CHECK(dprintf(fd, "%d and %s", 1, "two") == 9 && close(fd) == 0 && same(get("by_number"), "1 and two"));
     return 0;
 }
