@@ -1,15 +1,19 @@
 //! Reads and writes of file data.
 
-use crate::answer::{Answer, Refusal};
+use crate::answer::{Answer, Refusal, done};
 use crate::filesystem::WeftFilesystem;
 use crate::open::OpenHandle;
+use crate::pages::Pages;
 use crate::splice::Spliced;
-use fuser::{Errno, FileHandle, ReplyData, ReplyWrite, RequestId};
+use fuser::{Errno, FileHandle, ReplyData, ReplyEmpty, ReplyWrite, RequestId};
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::{ByteLen, Extent, FileOffset};
-use weft_env::real::block_on;
+use weft_client::OpenFile;
+use weft_core::{ByteLen, ByteRange, Extent, FileOffset};
+use weft_env::real::{RealEnv, block_on};
 
 thread_local! {
     /// Buffer for reads that are not spliced, one per serving thread, so that no read allocates.
@@ -17,7 +21,7 @@ thread_local! {
 }
 
 impl WeftFilesystem {
-    /// Reads and replies. `fills_pages`: the bytes become pages of the kernel, for a memory mapping.
+    /// Reads and replies. `fills_pages`: the bytes become pages of the kernel.
     pub fn read_for(
         &self,
         unique: RequestId,
@@ -26,7 +30,8 @@ impl WeftFilesystem {
         fills_pages: bool,
         reply: ReplyData,
     ) {
-        if let Some(reply) = self.splice_for(unique, handle, extent, reply) {
+        let reply = if fills_pages { fill_for(handle, extent, reply) } else { Some(reply) };
+        if let Some(reply) = reply.and_then(|reply| self.splice_for(unique, handle, extent, reply)) {
             copy_for(handle, extent, reply);
         }
         if handle.pages || fills_pages {
@@ -55,49 +60,84 @@ impl WeftFilesystem {
         }
     }
 
-    /// Writes and replies.
+    /// Writes the bytes of a program's call, and replies when no page of the kernel is older.
     pub fn write_for(&self, handle: &OpenHandle, offset: FileOffset, data: &[u8], reply: ReplyWrite) {
+        let len = data.len() as u64;
+        let range = match handle.append {
+            true => after_end(handle),
+            false => ByteRange::new(offset.0, offset.0.saturating_add(len)),
+        };
+        let Some(range) = range else { return reply.written(0) };
+        let change = match handle.kernel_pages.begin(range, read_before) {
+            Ok(change) => change,
+            Err(Refusal(errno)) => return reply.error(errno),
+        };
         let bufs = [IoSlice::new(data)];
         let result = if handle.append {
-            block_on(handle.file.append(&bufs)).map(|(_, written)| written)
+            block_on(handle.file.append(&bufs))
         } else {
-            block_on(handle.file.write_at(&bufs, offset))
+            block_on(handle.file.write_at(&bufs, offset)).map(|written| (offset, written))
         };
         handle.wrote.store(true, Relaxed);
-        let file = handle.file.file();
-        let answer = move || match result {
-            Ok(written) => reply.written(written as u32),
-            Err(error) => reply.error(Refusal::from(error).0),
+        let changed = match &result {
+            Ok((at, written)) => ByteRange::new(at.0, at.0 + *written as u64),
+            // Some bytes may have been written.
+            Err(_) => Some(range),
         };
-        if handle.pages {
-            answer();
-            self.pages.after_change(file, false);
-        } else {
-            self.pages.after_write_past(file, answer);
-        }
+        self.pages.after_change_past(handle, change, changed, move || match result {
+            Ok((_, written)) => reply.written(written as u32),
+            Err(error) => reply.error(Refusal::from(error).0),
+        });
     }
 
-    /// Extends the file, or punches holes in it. Space cannot be reserved on the targets; a request for that alone
-    /// fails as not supported, and callers fall back to writing.
-    pub fn allocate(&self, fh: FileHandle, offset: u64, len: u64, mode: i32) -> Answer<()> {
-        let handle = self.handle(fh)?;
-        let end = offset.checked_add(len).filter(|&end| end <= i64::MAX as u64).ok_or(Errno::EFBIG)?;
-        let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 if !keeps_size => {}
-            libc::FALLOC_FL_PUNCH_HOLE if keeps_size => {}
-            libc::FALLOC_FL_ZERO_RANGE => {}
-            _ => return Err(Errno::EOPNOTSUPP.into()),
-        }
+    /// Writes pages of the kernel, which programs have stored into, and replies. The kernel locks these pages until the
+    /// reply, so it waits for nothing that waits for them.
+    pub fn write_back_for(&self, handle: &OpenHandle, offset: FileOffset, data: &[u8], reply: ReplyWrite) {
+        let write = |part: Range<usize>| {
+            let (at, bytes) = (FileOffset(offset.0 + part.start as u64), &data[part]);
+            // The kernel ignores a smaller count.
+            match block_on(handle.file.write_at(&[IoSlice::new(bytes)], at))? {
+                written if written < bytes.len() => Err(Errno::ENOSPC.into()),
+                _ => Ok(()),
+            }
+        };
+        let write_all = |parts: &[Range<usize>]| parts.iter().cloned().try_for_each(write);
+        let result: Answer<()> = handle.kernel_pages.write_back(offset.0, data, write_all);
         handle.wrote.store(true, Relaxed);
-        if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
-            block_on(handle.file.punch(Extent::new(offset, len)))?;
-        }
-        if !keeps_size && block_on(handle.file.size())? < ByteLen(end) {
-            block_on(handle.file.truncate(ByteLen(end)))?;
+        match result {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(Refusal(errno)) => reply.error(errno),
         }
         self.pages.after_change(handle.file.file(), false);
-        Ok(())
+    }
+
+    /// Extends the file, or punches holes in it, and replies. Space cannot be reserved on the targets; a request for that
+    /// alone fails as not supported, and callers fall back to writing.
+    pub fn allocate_for(&self, fh: FileHandle, offset: u64, len: u64, mode: i32, reply: ReplyEmpty) {
+        let checked = self.handle(fh).and_then(|handle| {
+            let end = offset.checked_add(len).filter(|&end| end <= i64::MAX as u64).ok_or(Errno::EFBIG)?;
+            let range = ByteRange::new(offset, end).ok_or(Errno::EINVAL)?;
+            let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+            match mode & !libc::FALLOC_FL_KEEP_SIZE {
+                0 if !keeps_size => {}
+                libc::FALLOC_FL_PUNCH_HOLE if keeps_size => {}
+                libc::FALLOC_FL_ZERO_RANGE => {}
+                _ => return Err(Errno::EOPNOTSUPP.into()),
+            }
+            Ok((handle, range))
+        });
+        let (handle, range) = match checked {
+            Ok(checked) => checked,
+            Err(Refusal(errno)) => return reply.error(errno),
+        };
+        handle.wrote.store(true, Relaxed);
+        let pages = Arc::clone(&self.pages);
+        if !handle.kernel_pages.has_pages() {
+            return allocate(&pages, &handle, range, mode, reply);
+        }
+        // Fewer pages then have to be read before the change.
+        let file = handle.file.file();
+        self.pages.drop_then(file, range, move || allocate(&pages, &handle, range, mode, reply));
     }
 
     /// Returns the first data or hole at or after an offset.
@@ -111,6 +151,54 @@ impl WeftFilesystem {
         };
         Ok(found.ok_or(Errno::ENXIO)?.0 as i64)
     }
+}
+
+/// Punches and extends, and replies when no page of the kernel is older.
+fn allocate(pages: &Pages, handle: &OpenHandle, range: ByteRange, mode: i32, reply: ReplyEmpty) {
+    let change = match handle.kernel_pages.begin(range, read_before) {
+        Ok(change) => change,
+        Err(Refusal(errno)) => return reply.error(errno),
+    };
+    let allocated = || -> Answer<()> {
+        if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
+            block_on(handle.file.punch(Extent::new(range.start(), range.len())))?;
+        }
+        let extends = mode & libc::FALLOC_FL_KEEP_SIZE == 0;
+        if extends && block_on(handle.file.size())? < ByteLen(range.end()) {
+            block_on(handle.file.truncate(ByteLen(range.end())))?;
+        }
+        Ok(())
+    };
+    let result = allocated();
+    pages.after_change_past(handle, change, Some(range), move || done(result, reply));
+}
+
+/// Returns the range in which an append may write.
+fn after_end(handle: &OpenHandle) -> Option<ByteRange> {
+    let size = handle.kernel_pages.has_pages().then(|| block_on(handle.file.size()).ok()).flatten();
+    ByteRange::new(size.map_or(0, |size| size.0), u64::MAX)
+}
+
+/// Reads what the kernel's pages may have before a change.
+fn read_before(file: &OpenFile<RealEnv>, at: u64, buffer: &mut [u8]) -> Answer<usize> {
+    Ok(block_on(file.read_at(&mut [IoSliceMut::new(buffer)], FileOffset(at)))?)
+}
+
+/// Replies to a read for pages of the kernel, if a change of them is in progress. Otherwise returns `reply`.
+fn fill_for(handle: &OpenHandle, extent: Extent, reply: ReplyData) -> Option<ReplyData> {
+    READ_BUFFER.with_borrow_mut(|buffer| {
+        let len = extent.len.0 as usize;
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let read = |buffer: &mut [u8]| read_before(&handle.file, extent.offset.0, buffer);
+        match handle.kernel_pages.filling(extent.offset.0, &mut buffer[..len], read) {
+            None => return Some(reply),
+            Some(Ok(got)) => reply.data(&buffer[..got]),
+            Some(Err(Refusal(errno))) => reply.error(errno),
+        }
+        None
+    })
 }
 
 fn end_of(extent: Extent) -> u64 {

@@ -1,7 +1,8 @@
 //! Dropping the kernel's pages, on a dedicated thread.
 //!
-//! To drop pages, the kernel waits for reads of them in progress. A serving thread may have to answer these reads, so
-//! no serving thread may wait for the drop, nor for a store into pages.
+//! To drop pages, the kernel waits for reads and writebacks of them in progress, and writes dirty ones back. A serving
+//! thread may have to answer these, so no serving thread may wait for the drop, nor for a store into pages. The answers to
+//! such reads and writebacks wait for no drop either (docs/design/mount-pages.md).
 
 use crate::kernel_size::{KernelSizes, LastByte};
 use fuser::{INodeNo, Notifier};
@@ -9,10 +10,16 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use weft_core::FileId;
+use weft_core::{ByteRange, FileId};
 
 /// Action after the pages are dropped, or the byte is stored.
 pub type OnDropped = Box<dyn FnOnce() + Send>;
+
+/// All pages of a file.
+pub const ALL: ByteRange = match ByteRange::new(0, u64::MAX) {
+    Some(all) => all,
+    None => unreachable!(),
+};
 
 /// Queue of files whose pages must be dropped, and of bytes to store.
 #[derive(Default)]
@@ -25,14 +32,20 @@ pub struct Dropper {
 #[derive(Default)]
 struct Queue {
     stores: VecDeque<(LastByte, OnDropped)>,
-    drops: BTreeMap<FileId, Vec<OnDropped>>,
+    drops: BTreeMap<FileId, Drop>,
     ended: bool,
+}
+
+/// Pages to drop.
+struct Drop {
+    range: ByteRange,
+    thens: Vec<OnDropped>,
 }
 
 /// Next action of the thread.
 enum Next {
     Store(LastByte, OnDropped),
-    Drop(FileId, Vec<OnDropped>),
+    Drop(FileId, Drop),
 }
 
 impl Dropper {
@@ -43,13 +56,21 @@ impl Dropper {
 
     /// Queues a file whose pages must be dropped.
     pub fn drop_later(&self, file: FileId) {
-        self.queue.lock().drops.entry(file).or_default();
-        self.changed.notify_one();
+        self.queue(file, ALL, None);
     }
 
-    /// Drops the pages of a file, then calls `then`.
-    pub fn drop_then(&self, file: FileId, then: OnDropped) {
-        self.queue.lock().drops.entry(file).or_default().push(then);
+    /// Drops pages of a file, then calls `then`.
+    pub fn drop_then(&self, file: FileId, range: ByteRange, then: OnDropped) {
+        self.queue(file, range, Some(then));
+    }
+
+    fn queue(&self, file: FileId, range: ByteRange, then: Option<OnDropped>) {
+        let mut queue = self.queue.lock();
+        let drop = queue.drops.entry(file).or_insert_with(|| Drop { range, thens: Vec::new() });
+        let (start, end) = (drop.range.start().min(range.start()), drop.range.end().max(range.end()));
+        drop.range = ByteRange::new(start, end).unwrap_or(ALL);
+        drop.thens.extend(then);
+        std::mem::drop(queue);
         self.changed.notify_one();
     }
 
@@ -59,13 +80,14 @@ impl Dropper {
         self.changed.notify_one();
     }
 
-    /// Drops the pages of `len` bytes from `start` on, to the end if `len` is 0, because the file has changed. Not for
-    /// serving threads.
-    pub fn drop_now(&self, notifier: &Notifier, file: FileId, start: u64, len: u64) {
+    /// Drops the pages of `range`, because the file has changed. Not for serving threads.
+    pub fn drop_now(&self, notifier: &Notifier, file: FileId, range: ByteRange) {
+        // A length of 0 means "to the end".
+        let len = if range.end() > i64::MAX as u64 { 0 } else { range.len() };
         if let Some(last) = self.sizes.invalidating(file, len == 0) {
             self.sizes.store(notifier, &last);
         }
-        let (start, len) = (i64::try_from(start).unwrap_or(0), i64::try_from(len).unwrap_or(0));
+        let (start, len) = (i64::try_from(range.start()).unwrap_or(0), len as i64);
         // An inode that the kernel does not know is not an error.
         let _ = notifier.inval_inode(INodeNo(file.0), start, len);
     }
@@ -83,9 +105,9 @@ impl Dropper {
                         this.sizes.store(&notifier, &last);
                         then();
                     }
-                    Next::Drop(file, thens) => {
-                        this.drop_now(&notifier, file, 0, 0);
-                        thens.into_iter().for_each(|then| then());
+                    Next::Drop(file, drop) => {
+                        this.drop_now(&notifier, file, drop.range);
+                        drop.thens.into_iter().for_each(|then| then());
                     }
                 }
             }
@@ -105,8 +127,8 @@ impl Dropper {
             if let Some((last, then)) = queue.stores.pop_front() {
                 return Some(Next::Store(last, then));
             }
-            if let Some((file, thens)) = queue.drops.pop_first() {
-                return Some(Next::Drop(file, thens));
+            if let Some((file, drop)) = queue.drops.pop_first() {
+                return Some(Next::Drop(file, drop));
             }
             if queue.ended {
                 return None;
@@ -120,15 +142,21 @@ impl Dropper {
 mod tests {
     use super::*;
 
+    fn range(start: u64, end: u64) -> ByteRange {
+        ByteRange::new(start, end).expect("a range")
+    }
+
     #[test]
-    fn repeated_drops_are_merged_and_complete_all_callers() {
+    fn drops_of_a_file_are_merged_and_complete_all_callers() {
         let dropper = Dropper::new();
-        dropper.drop_later(FileId(7));
-        dropper.drop_then(FileId(7), Box::new(|| ()));
-        dropper.drop_then(FileId(7), Box::new(|| ()));
+        dropper.drop_then(FileId(7), range(4096, 8192), Box::new(|| ()));
+        dropper.drop_then(FileId(7), range(0, 5000), Box::new(|| ()));
+        dropper.drop_later(FileId(8));
         dropper.end();
-        let Some(Next::Drop(file, thens)) = dropper.next() else { panic!("a drop") };
-        assert_eq!((file, thens.len()), (FileId(7), 2));
+        let Some(Next::Drop(file, drop)) = dropper.next() else { panic!("a drop") };
+        assert_eq!((file, drop.range, drop.thens.len()), (FileId(7), range(0, 8192), 2));
+        let Some(Next::Drop(file, drop)) = dropper.next() else { panic!("a drop") };
+        assert_eq!((file, drop.range, drop.thens.len()), (FileId(8), ALL, 0));
         assert!(dropper.next().is_none());
     }
 }

@@ -400,7 +400,11 @@ impl Filesystem for WeftFilesystem {
                 if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
                     self.take_set_ids(&handle);
                 }
-                self.write_for(&handle, FileOffset(offset), data, reply);
+                if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+                    self.write_back_for(&handle, FileOffset(offset), data, reply);
+                } else {
+                    self.write_for(&handle, FileOffset(offset), data, reply);
+                }
             }
             Err(Refusal(errno)) => reply.error(errno),
         }
@@ -582,7 +586,7 @@ impl Filesystem for WeftFilesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        done(self.allocate(fh, offset, length, mode), reply);
+        self.allocate_for(fh, offset, length, mode, reply);
     }
 
     fn lseek(

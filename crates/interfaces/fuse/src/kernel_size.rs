@@ -9,6 +9,9 @@
 //! * Before an invalidation, the size of the last answer is stored: the kernel may ignore that answer.
 //! * After an invalidation, a larger size is stored before it is answered.
 //!
+//! Neither holds while this mount has the file open for reading and writing: a program may have stored a newer last byte
+//! through a mapping, which the store would replace. Reads through other opens may then end too early once.
+//!
 //! A store consists of the last byte of the file. If the file may have changed since the byte was read, the pages are
 //! dropped after the store; the size stays. A size that is too large corrects itself: the kernel reads less than it
 //! expects.
@@ -36,6 +39,8 @@ struct Answers {
     invalidated: bool,
     /// Number of changes to the file that this mount knows of.
     changes: u64,
+    /// Number of opens for reading and writing, through whose mappings programs can store.
+    mappable: u32,
 }
 
 /// Last byte of a file, to be stored.
@@ -58,9 +63,16 @@ pub struct KernelSizes {
 
 impl KernelSizes {
     /// Registers an open. From now on invalidations count: the kernel may query the size before one and be answered
-    /// after it.
-    pub fn opened(&self, file: FileId) {
-        self.files.lock().entry(file).or_default();
+    /// after it. With `mappable`, the open is for reading and writing.
+    pub fn opened(&self, file: FileId, mappable: bool) {
+        self.files.lock().entry(file).or_default().mappable += u32::from(mappable);
+    }
+
+    /// Registers the end of an open for reading and writing.
+    pub fn closed_mappable(&self, file: FileId) {
+        if let Some(answers) = self.files.lock().get_mut(&file) {
+            answers.mappable = answers.mappable.saturating_sub(1);
+        }
     }
 
     /// Registers that `size` is to be answered. Returns the byte that must be stored before the answer.
@@ -76,7 +88,7 @@ impl KernelSizes {
             answers.largest = answers.largest.max(size);
             // A smaller size may have been believed, too.
             answers.certain = answers.certain.min(size);
-            if !answers.invalidated || size <= answers.certain {
+            if !answers.invalidated || size <= answers.certain || answers.mappable > 0 {
                 return Ok(None);
             }
             answers.changes
@@ -96,7 +108,7 @@ impl KernelSizes {
             if cut {
                 (answers.largest, answers.certain) = (0, 0);
             }
-            if largest <= certain {
+            if largest <= certain || answers.mappable > 0 {
                 return None;
             }
             (answers.handle.upgrade()?, largest, answers.changes)
@@ -105,8 +117,9 @@ impl KernelSizes {
         last_byte(&handle, size, changes, cut).ok().flatten()
     }
 
-    /// Registers a change of the file by this mount; with `cut`, it may have become shorter. Returns whether the pages must be dropped, because another session
-    /// changes the file, too, and the last byte may have been stored during this change.
+    /// Registers a change of the file by this mount; with `cut`, it may have become shorter. Returns whether the pages
+    /// must be dropped, because another session changes the file, too, and the last byte may have been stored during this
+    /// change.
     pub fn changed_here(&self, file: FileId, cut: bool) -> bool {
         self.files.lock().get_mut(&file).is_some_and(|answers| {
             answers.changes += 1;

@@ -19,6 +19,7 @@ mod data;
 mod directories;
 mod dropper;
 pub mod failures;
+mod file_pages;
 mod filesystem;
 mod handles;
 mod inode_proofs;

@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::convert::open_flags;
+use crate::file_pages::FilePages;
 use crate::filesystem::WeftFilesystem;
 use crate::locks::{self, HandleLocks};
 use fuser::{Errno, FileHandle, FopenFlags, LockOwner, Request};
@@ -24,6 +25,8 @@ pub struct OpenHandle {
     pub append: bool,
     /// Whether the kernel keeps pages for this open.
     pub pages: bool,
+    /// Pages of the file that the kernel may have.
+    pub kernel_pages: Arc<FilePages<OpenFile<RealEnv>>>,
     /// Whether the file may have set-id bits, which a write by an unprivileged user clears.
     pub set_ids: AtomicBool,
     /// Whether to try splicing for reads that end before `length_seen`.
@@ -64,22 +67,19 @@ impl WeftFilesystem {
         let past =
             flags & (libc::O_DIRECT | libc::O_APPEND) != 0 || self.colocated && at_open.size >= PAGES_LEN_MAX;
         let pages = !past && file.may_cache() && self.pages.may_keep();
-        let kernel = if pages {
-            if self.pages.opened_with(file.file(), file.epoch()) {
-                FopenFlags::FOPEN_KEEP_CACHE
-            } else {
-                FopenFlags::empty()
-            }
-        } else {
-            self.pages.opened_without(file.file());
-            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+        let (kernel_pages, are_valid) = self.pages.opened(&file, pages.then(|| file.epoch()));
+        let kernel = match (pages, are_valid) {
+            (true, true) => FopenFlags::FOPEN_KEEP_CACHE,
+            (true, false) => FopenFlags::empty(),
+            (false, _) => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
         };
         let append = flags & libc::O_APPEND != 0;
         let set_ids = AtomicBool::new(at_open.mode & SET_IDS != 0);
         let length_seen = AtomicU64::new(at_open.size.0);
         let (splices, locks) = (AtomicBool::new(true), HandleLocks::default());
         let wrote = AtomicBool::new(false);
-        let handle = OpenHandle { file, append, pages, set_ids, splices, length_seen, wrote, locks };
+        let handle =
+            OpenHandle { file, append, pages, kernel_pages, set_ids, splices, length_seen, wrote, locks };
         (FileHandle(self.files.insert(handle)), kernel)
     }
 
@@ -114,6 +114,6 @@ impl WeftFilesystem {
         if let Some(owner) = owner {
             locks::release(&handle.file, &handle.locks, owner.0);
         }
-        self.pages.closed(handle.file.file(), handle.pages);
+        self.pages.closed(&handle);
     }
 }

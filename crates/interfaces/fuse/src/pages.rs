@@ -3,7 +3,8 @@
 //! | event | action |
 //! | --- | --- |
 //! | open of a file that no other session writes | the kernel may keep pages (`may_cache`) |
-//! | write by this mount | goes to the servers at once |
+//! | write by this mount | goes to the servers at once; then this mount drops the pages (see `file_pages`) |
+//! | store of this mount through a mapping | goes to the servers when the kernel writes the page back |
 //! | write by another session | that session waits until this mount has dropped the pages |
 //! | close by another session that wrote | it waits until all mounts with the file open have dropped its pages |
 //! | last close here | pages stay; the next open may use them if the file's epoch is unchanged |
@@ -19,7 +20,8 @@
 //! writers wait until mounts have reported which files they keep.
 
 use crate::answer::Answer;
-use crate::dropper::Dropper;
+use crate::dropper::{ALL, Dropper};
+use crate::file_pages::FilePages;
 use crate::leased_names::LeasedNames;
 use crate::open::OpenHandle;
 use fuser::Notifier;
@@ -30,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weft_client::{Client, OpenFile};
-use weft_core::{ByteLen, FileId};
+use weft_core::{ByteLen, ByteRange, FileId};
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
 use weft_wire::meta::{NAME_LEASE, Outdated};
@@ -60,6 +62,8 @@ struct Kept {
     opens: BTreeMap<FileId, u32>,
     /// Opens without pages, by file; they can be mapped.
     direct: BTreeMap<FileId, u32>,
+    /// Pages of open files.
+    files: HashMap<FileId, Arc<FilePages<OpenFile<RealEnv>>>>,
 }
 
 impl Kept {
@@ -85,22 +89,44 @@ impl Pages {
         !self.disconnected.load(Ordering::Acquire)
     }
 
-    /// Registers an open with pages. Returns whether pages of an earlier open are still valid at `epoch`, which becomes
-    /// their new epoch.
-    pub fn opened_with(&self, file: FileId, epoch: u64) -> bool {
+    /// Registers an open, before the kernel learns of it. `epoch` is the one of an open with pages. Returns the pages of
+    /// the file, and whether pages of an earlier open are still valid at this epoch, which becomes their new one.
+    pub fn opened(
+        &self,
+        file: &OpenFile<RealEnv>,
+        epoch: Option<u64>,
+    ) -> (Arc<FilePages<OpenFile<RealEnv>>>, bool) {
+        let (id, mappable) = (file.file(), is_mappable(file));
         let mut kept = self.kept.lock();
-        *kept.opens.entry(file).or_default() += 1;
-        self.dropper.sizes.opened(file);
-        if kept.epochs.len() >= REMEMBERED_MAX && !kept.epochs.contains_key(&file) {
+        self.dropper.sizes.opened(id, mappable);
+        let pages = Arc::clone(kept.files.entry(id).or_default());
+        if file.flags().write {
+            pages.opened(mappable.then(|| (file.handle().0, file.clone())));
+        }
+        let Some(epoch) = epoch else {
+            // Later opens must not use the kernel's existing pages.
+            kept.epochs.remove(&id);
+            *kept.direct.entry(id).or_default() += 1;
+            return (pages, false);
+        };
+        *kept.opens.entry(id).or_default() += 1;
+        if kept.epochs.len() >= REMEMBERED_MAX && !kept.epochs.contains_key(&id) {
             kept.epochs.clear();
         }
-        kept.epochs.insert(file, epoch) == Some(epoch)
+        (pages, kept.epochs.insert(id, epoch) == Some(epoch))
     }
 
     /// Registers the end of an open, with pages or without.
-    pub fn closed(&self, file: FileId, with_pages: bool) {
+    pub fn closed(&self, handle: &OpenHandle) {
+        let file = handle.file.file();
+        if handle.file.flags().write {
+            handle.kernel_pages.closed(handle.file.handle().0);
+        }
         let mut kept = self.kept.lock();
-        let opens = if with_pages { &mut kept.opens } else { &mut kept.direct };
+        if is_mappable(&handle.file) {
+            self.dropper.sizes.closed_mappable(file);
+        }
+        let opens = if handle.pages { &mut kept.opens } else { &mut kept.direct };
         if let Some(count) = opens.get_mut(&file) {
             *count -= 1;
             if *count == 0 {
@@ -108,16 +134,9 @@ impl Pages {
             }
         }
         if !kept.opens.contains_key(&file) && !kept.direct.contains_key(&file) {
+            kept.files.remove(&file);
             self.dropper.sizes.forget(file);
         }
-    }
-
-    /// Registers an open without pages: later opens must not use the kernel's existing pages.
-    pub fn opened_without(&self, file: FileId) {
-        let mut kept = self.kept.lock();
-        kept.epochs.remove(&file);
-        *kept.direct.entry(file).or_default() += 1;
-        self.dropper.sizes.opened(file);
     }
 
     fn forget(&self, file: FileId) {
@@ -159,14 +178,34 @@ impl Pages {
         }
     }
 
-    /// After a write that bypassed the kernel's pages: calls `answer` when no open of this mount still keeps pages of
-    /// the file that it read before the write.
-    pub fn after_write_past(&self, file: FileId, answer: impl FnOnce() + Send + 'static) {
-        if self.kept.lock().opens.contains_key(&file) {
-            self.dropper.drop_then(file, Box::new(answer));
+    /// After a change of `range` that bypassed the kernel's pages, number `change` of the file: calls `answer` when the
+    /// kernel has no page that it read before the change. Waits for nothing.
+    pub fn after_change_past(
+        &self,
+        handle: &OpenHandle,
+        change: u64,
+        range: Option<ByteRange>,
+        answer: impl FnOnce() + Send + 'static,
+    ) {
+        let file = handle.file.file();
+        let may_be_stored = self.dropper.sizes.changed_here(file, false);
+        if let Some(dropped) = handle.kernel_pages.applied(change, range) {
+            let pages = Arc::clone(&handle.kernel_pages);
+            let then = move || {
+                pages.ended(change, dropped);
+                answer();
+            };
+            self.dropper.drop_then(file, dropped, Box::new(then));
+        } else if may_be_stored && self.kept.lock().opens.contains_key(&file) {
+            self.dropper.drop_then(file, ALL, Box::new(answer));
         } else {
             answer();
         }
+    }
+
+    /// Drops pages, then calls `then` on the thread that drops them.
+    pub fn drop_then(&self, file: FileId, range: ByteRange, then: impl FnOnce() + Send + 'static) {
+        self.dropper.drop_then(file, range, Box::new(then));
     }
 
     /// Starts the tasks that wait for writes of other sessions and drop pages.
@@ -195,8 +234,8 @@ impl Pages {
                         match event.outdated {
                             Outdated::Pages { start, end } => {
                                 pages.forget(event.file);
-                                let len = if end > i64::MAX as u64 { 0 } else { end - start };
-                                pages.dropper.drop_now(&notifier, event.file, start, len);
+                                let range = ByteRange::new(start, end).unwrap_or(ALL);
+                                pages.dropper.drop_now(&notifier, event.file, range);
                             }
                             Outdated::Attributes => pages.drop_name(&notifier, event.file, false),
                             Outdated::Name => pages.drop_name(&notifier, event.file, true),
@@ -251,7 +290,12 @@ impl Pages {
             files
         };
         for file in files {
-            self.dropper.drop_now(notifier, file, 0, 0);
+            self.dropper.drop_now(notifier, file, ALL);
         }
     }
+}
+
+/// Whether programs can store into a mapping of this open.
+fn is_mappable(file: &OpenFile<RealEnv>) -> bool {
+    file.flags().read && file.flags().write
 }

@@ -1,8 +1,10 @@
 //! Mounts for tests.
 
 use super::{Embedded, needs};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// Returns whether this system can mount with FUSE, and prints the reason if it cannot.
 pub fn possible() -> bool {
@@ -20,9 +22,14 @@ pub struct Mounted(pub PathBuf);
 impl Mounted {
     /// Mounts `cluster` on a new directory.
     pub fn new(cluster: &Embedded, name: &str) -> Self {
+        Self::with(cluster, name, None)
+    }
+
+    /// Mounts `cluster` on a new directory, with an option.
+    pub fn with(cluster: &Embedded, name: &str, option: Option<&str>) -> Self {
         let dir = cluster.local(name);
         std::fs::create_dir(&dir).expect("made");
-        cluster.weft(["mount", dir.to_str().expect("text")]);
+        cluster.weft(["mount"].into_iter().chain(option).chain([dir.to_str().expect("text")]));
         Self(dir)
     }
 
@@ -41,5 +48,50 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Aborts mounts on which a system call hangs, because no signal ends it. It is a process of its own: a hanging call may
+/// hold the lock of the memory of its whole process.
+pub struct Watchdog(Child);
+
+/// Reads lines until the end, or prints the last one and aborts.
+const WATCH: &str = r#"
+connections=/sys/fs/fuse/connections
+while :; do
+    read -r -t "$1" line; result=$?
+    [ $result -eq 0 ] || break
+    last=$line
+done
+[ $result -gt 128 ] || exit 0
+echo "no answer within $1 s: $last" >&2
+shift
+[ -e "$connections/$1/abort" ] || { mount -t fusectl fusectl $connections && mounted=yes; }
+for device; do echo 1 > "$connections/$device/abort"; done
+[ -z "$mounted" ] || umount $connections
+"#;
+
+impl Watchdog {
+    /// Watches mounts. Expects a call of [`Self::expect`] at least every `limit_s` seconds.
+    pub fn new<'a>(mounts: impl IntoIterator<Item = &'a Mounted>, limit_s: u32) -> Self {
+        let device =
+            |mount: &Mounted| libc::minor(std::fs::metadata(&mount.0).expect("mounted").dev()).to_string();
+        let mut command = Command::new("bash");
+        command.args(["-c", WATCH, "watch", &limit_s.to_string()]).args(mounts.into_iter().map(device));
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("bash starts"))
+    }
+
+    /// Begins something that should end within the limit.
+    pub fn expect(&self, what: &str) {
+        let mut pipe = self.0.stdin.as_ref().expect("piped");
+        // A watchdog that has aborted has ended.
+        let _ = pipe.write_all(format!("{what}\n").as_bytes());
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
     }
 }
