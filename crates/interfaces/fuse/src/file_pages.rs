@@ -240,7 +240,8 @@ impl<F> FilePages<F> {
         let end = offset.saturating_add(bytes.len() as u64);
         if !state.changes.iter().any(|change| overlaps(change.range, offset, end)) {
             drop(state);
-            return write(&[0..bytes.len()]);
+            let all = 0..bytes.len();
+            return write(std::slice::from_ref(&all));
         }
         let mut parts: Vec<Range<usize>> = Vec::new();
         for (index, &byte) in bytes.iter().enumerate() {

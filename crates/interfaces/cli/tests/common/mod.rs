@@ -1,6 +1,7 @@
 //! Clusters for tests. Each has a state directory of its own, which is removed with the test.
 #![allow(dead_code, missing_docs)] // Each test file uses a part.
 
+pub mod actors;
 pub mod isolate;
 pub mod load;
 pub mod mounts;
