@@ -213,6 +213,32 @@ MAIN
     for (int i = 0; i < READERS; i++) CHECK(child_status(copier[i]) == 0);
     for (int i = 0; i < 200; i++) CHECK(seen[i] == 1);
 
+    /* A stream over the directory, by processes and by two streams. */
+    DIR *names = opendir("many");
+    struct dirent *entry;
+    memset(seen, 0, RECORDS * sizeof *seen);
+    for (int i = 0; i < READERS; i++)
+        if ((copier[i] = fork()) == 0) {
+            while ((entry = readdir(names)))
+                if (entry->d_name[0] != '.') note(atoi(entry->d_name));
+            _exit(0);
+        }
+    for (int i = 0; i < READERS; i++) CHECK(child_status(copier[i]) == 0);
+    for (int i = 0; i < 200; i++) CHECK(seen[i] == 1);
+    CHECK(readdir(names) == NULL);
+    DIR *again = fdopendir(dup(dirfd(names)));
+    CHECK(again && readdir(again) == NULL);
+    rewinddir(again);
+    int count = 0;
+    long place = 0;
+    while ((entry = readdir(again))) {
+        if (count++ == 100) place = telldir(again);
+    }
+    CHECK(count == 202);
+    seekdir(again, place);
+    for (count = 0; readdir(again); count++) ;
+    CHECK(count == 101 && closedir(again) == 0 && closedir(names) == 0);
+
     /* A reader that dies in the middle does not stop the others. */
     begin(fd);
     pid_t victim = fork();
