@@ -25,9 +25,12 @@ pub fn floor() -> c_int {
     (limit.rlim_cur.min(4096 + 192) as c_int - 192).max(64)
 }
 
-/// Creates a placeholder with its own offset at 0, which keeps `O_CLOEXEC` of `flags`.
+/// Flags of a description that its placeholder keeps, so that processes share their changes.
+pub const SHARED_FLAGS: c_int = libc::O_APPEND | libc::O_NONBLOCK;
+
+/// Creates a placeholder with its own offset at 0, which keeps `O_CLOEXEC` and [`SHARED_FLAGS`] of `flags`.
 pub fn new(flags: c_int) -> Res<c_int> {
-    let keep = flags & libc::O_CLOEXEC;
+    let keep = flags & (libc::O_CLOEXEC | SHARED_FLAGS);
     for _ in 0..2 {
         let source = SOURCE.load(Ordering::Acquire);
         if source >= 0 {
@@ -43,9 +46,10 @@ pub fn new(flags: c_int) -> Res<c_int> {
     }
     // Without /proc, create a separate memory file. Its only defect is that a raw read sees an empty file.
     let fd = sealed()?;
-    if keep == 0 {
+    if keep & libc::O_CLOEXEC == 0 {
         sys::fcntl(fd, libc::F_SETFD, 0)?;
     }
+    sys::fcntl(fd, libc::F_SETFL, (keep & SHARED_FLAGS) as usize)?;
     Ok(fd)
 }
 

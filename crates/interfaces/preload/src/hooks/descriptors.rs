@@ -159,7 +159,10 @@ hook! { [fcntl, fcntl64, __fcntl] (fd: c_int, command: c_int, argument: usize) -
         _ if open.flags() & libc::O_PATH != 0 && !OF_PATHS.contains(&command) => Err(libc::EBADF.into()),
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicate(fd, argument, command),
         libc::F_GETFD | libc::F_SETFD | F_DUPFD_QUERY => Ok(sys::fcntl(fd, command, argument)?),
-        libc::F_GETFL => Ok(open.flags() | if open.flags() & libc::O_PATH == 0 { LARGE_FILE } else { 0 }),
+        libc::F_GETFL => {
+            open.refresh_flags(fd);
+            Ok(open.flags() | if open.flags() & libc::O_PATH == 0 { LARGE_FILE } else { 0 })
+        }
         libc::F_SETFL => open.set_flags(fd, argument as c_int).map(|()| 0),
         libc::F_GETLK | libc::F_OFD_GETLK => {
             locks::test(open, fd, argument as *mut libc::flock, command == libc::F_OFD_GETLK)

@@ -151,6 +151,7 @@ impl Open {
         self.wrote.store(true, Ordering::Relaxed);
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
         let _turn = self.take_turn(fd);
+        self.refresh_flags(fd);
         let done = if self.flags() & libc::O_APPEND != 0 {
             let append = |bufs: &[IoSlice<'_>]| {
                 let (at, done) = Self::append(file, bufs)?;

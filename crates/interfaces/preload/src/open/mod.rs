@@ -23,7 +23,7 @@ use crate::backend::{self, File};
 use crate::errno::Res;
 use crate::lock::Lock;
 use crate::route::{self, Base, WeftPath};
-use crate::{guard, sys};
+use crate::{guard, placeholder, sys};
 use origin::Origin;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -214,12 +214,28 @@ impl Open {
     pub fn set_flags(&self, fd: c_int, flags: c_int) -> Res<()> {
         if self.is_host() {
             // The kernel's flags reach other processes, but must not reach the delegates.
-            let is_shared = matches!(&*self.origin.lock(), Origin::Host(descriptor) if descriptor.is_shared);
-            let apart = if is_shared { libc::O_APPEND | libc::O_DIRECT } else { 0 };
+            let apart = if self.is_with_delegates() { libc::O_APPEND | libc::O_DIRECT } else { 0 };
             sys::fcntl(fd, libc::F_SETFL, (flags & !apart) as usize)?;
+        } else {
+            sys::fcntl(fd, libc::F_SETFL, (flags & placeholder::SHARED_FLAGS) as usize)?;
         }
         self.note_flags(flags);
         Ok(())
+    }
+
+    /// Whether the delegates use the program's open file description of a file of the host.
+    fn is_with_delegates(&self) -> bool {
+        self.is_host() && matches!(&*self.origin.lock(), Origin::Host(descriptor) if descriptor.is_shared)
+    }
+
+    /// Takes over flags that another process has changed in the description of `fd`.
+    pub fn refresh_flags(&self, fd: c_int) {
+        if !self.description.is_shared() || self.is_with_delegates() {
+            return;
+        }
+        if let Ok(now) = sys::fcntl(fd, libc::F_GETFL, 0) {
+            self.note_flags(self.flags() & !placeholder::SHARED_FLAGS | now & placeholder::SHARED_FLAGS);
+        }
     }
 
     /// Records flags that the kernel's description has got.

@@ -168,6 +168,12 @@ MAIN
     CHECK(fstat(both, &st) == 0 && st.st_size == READERS * 200 * 8 && lseek(both, 0, SEEK_CUR) == st.st_size);
     for (off_t at = 0; at < st.st_size; at += 8) CHECK(pread(both, &one, 8, at) == 8 && one >= 1 && one <= 200);
 
+    /* Flags belong to the description, too. */
+    pid_t changer = fork();
+    if (changer == 0) _exit(fcntl(both, F_SETFL, O_APPEND) != 0);
+    CHECK(child_status(changer) == 0 && (fcntl(both, F_GETFL) & O_APPEND) && lseek(both, 0, SEEK_SET) == 0);
+    CHECK(write(both, &one, 8) == 8 && fstat(both, &st) == 0 && st.st_size == READERS * 200 * 8 + 8);
+
     /* At the end of the file the position stays, whatever the length asked for. */
     char buf[100];
     CHECK(lseek(fd, -4, SEEK_END) == RECORDS * 8 - 4 && read(fd, buf, 100) == 4 && read(fd, buf, 100) == 0);
