@@ -84,6 +84,24 @@ impl<E: Env> Client<E> {
         Self { session: Session { core, on_behalf: Some(Arc::new(identity)) } }
     }
 
+    /// Connects to every server that this session has no connection to.
+    ///
+    /// # Errors
+    /// `Unreachable`, for the last server that cannot be reached.
+    pub async fn connect_all(&self) -> Result<()> {
+        self.session.core.connect_all().await
+    }
+
+    /// Makes no further connections where there is one, because this process is not the session's user any more.
+    pub fn keep_connections(&self) {
+        self.session.core.keep_connections();
+    }
+
+    /// Closes all idle connections. The session must have no open files; every later call fails.
+    pub fn abandon(&self) {
+        self.session.core.abandon();
+    }
+
     /// Returns a fresh session for a forked child.
     ///
     /// The child leaves the parent's connections and leases alone and closes its own copies of them where it can.

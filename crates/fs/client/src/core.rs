@@ -1,6 +1,8 @@
 //! State that all clones of a client share.
 
+use crate::connect::ensure_connected;
 use crate::counters::Counters;
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::last_sizes::LastSizes;
 use crate::lease::SessionLeases;
@@ -47,6 +49,8 @@ pub(crate) struct Core<E: Env> {
     reclaims: AtomicU64,
     /// Time at which the newest answered metadata request was sent, in nanoseconds of the monotonic clock.
     pub(crate) answered_at_ns: AtomicU64,
+    /// See [`Core::is_kept`].
+    kept: AtomicBool,
     /// Set in a forked child: everything here belongs to the parent.
     abandoned: AtomicBool,
 }
@@ -78,6 +82,7 @@ impl<E: Env> Core<E> {
             restarts: AtomicU64::new(0),
             reclaims: AtomicU64::new(0),
             answered_at_ns: AtomicU64::new(0),
+            kept: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             session_id: SessionId(u128::from_le_bytes(session)),
             env,
@@ -168,6 +173,38 @@ impl<E: Env> Core<E> {
             return Err(Error::misuse(Errno::EBADF, WHY));
         }
         Ok(())
+    }
+
+    /// See [`crate::Client::connect_all`].
+    pub(crate) async fn connect_all(&self) -> Result<(), Error> {
+        self.check_not_forked()?;
+        let deadline = Deadline::begin(&self.env, self.options.connect_timeout);
+        let mut result = Ok(());
+        for server in &self.servers {
+            let is_metadata = server.id == self.map.metadata;
+            let pools = [Some(&server.connections), is_metadata.then_some(&self.metadata)];
+            for pool in pools.into_iter().flatten().filter(|pool| !pool.is_connected()) {
+                let mut pooled = pool.acquire().await;
+                if let Err(error) = ensure_connected(self, server, &mut pooled, deadline).await {
+                    result = Err(error);
+                }
+            }
+        }
+        result
+    }
+
+    /// See [`crate::Client::keep_connections`].
+    pub(crate) fn keep_connections(&self) {
+        self.kept.store(true, Relaxed);
+        self.metadata.keep_connected();
+        for server in &self.servers {
+            server.connections.keep_connected();
+        }
+    }
+
+    /// Whether this process cannot make connections for the session any more.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Relaxed)
     }
 
     /// Closes a forked child's copies of the connections where they can be reached, and makes every other use fail.

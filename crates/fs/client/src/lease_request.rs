@@ -54,6 +54,7 @@ pub(crate) async fn request_lease<E: Env>(
         let taken = channel.open.lock().take();
         let mut open = match taken {
             Some(open) => open,
+            None if core.is_kept() => return pause_requests(),
             None => match attach(core, server, deadline).await {
                 Ok(Some(open)) => open,
                 Ok(None) => return pause_requests(),

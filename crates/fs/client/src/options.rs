@@ -1,7 +1,7 @@
 //! Options and credentials of a client.
 
 use weft_core::{Nanos, ServerId, SplitPolicy};
-use weft_wire::hello::{Identity, JobNumber, Role, Security};
+use weft_wire::hello::{GROUPS_MAX, Identity, JobNumber, Role, Security};
 use weft_wire::{ClusterSecret, KeyClaims};
 
 /// How file data is transferred.
@@ -157,11 +157,16 @@ pub struct Credentials {
 
 impl Credentials {
     /// Returns credentials of a user's process, without a key.
-    pub fn user(uid: u32, gid: u32, mut groups: Vec<u32>) -> Self {
+    pub fn user(uid: u32, gid: u32, groups: Vec<u32>) -> Self {
+        Self { role: Role::Client(Self::identity_of(uid, gid, groups)), key: Key::None }
+    }
+
+    /// Returns the identity of a user as the wire names it.
+    pub fn identity_of(uid: u32, gid: u32, mut groups: Vec<u32>) -> Identity {
         groups.sort_unstable();
         groups.dedup();
-        groups.truncate(64);
-        Self { role: Role::Client(Identity { uid, gid, groups }), key: Key::None }
+        groups.truncate(GROUPS_MAX);
+        Identity { uid, gid, groups }
     }
 
     /// Adds a key.

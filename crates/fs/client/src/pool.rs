@@ -32,6 +32,10 @@ struct PoolState<E: Env> {
     idle: Vec<PooledConnection<E>>,
     first_number: u32,
     made: u32,
+    /// Number of places that [`Pool::keep_connected`] has dropped.
+    dropped: u32,
+    /// Whether no further places are made.
+    is_full: bool,
     waiting: u32,
 }
 
@@ -43,7 +47,8 @@ pub(crate) struct PoolGuard<'a, E: Env> {
 
 impl<E: Env> Pool<E> {
     pub(crate) fn new(env: &E, first_number: u32, connections_max: u32) -> Self {
-        let state = PoolState { idle: Vec::new(), first_number, made: 0, waiting: 0 };
+        let state =
+            PoolState { idle: Vec::new(), first_number, made: 0, dropped: 0, is_full: false, waiting: 0 };
         Self { state: Mutex::new(state), notify: env.notify(), connections_max: connections_max.max(1) }
     }
 
@@ -82,6 +87,25 @@ impl<E: Env> Pool<E> {
         drop(closed);
     }
 
+    /// Whether an idle place is connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.state.lock().idle.last().is_some_and(|pooled| pooled.connection.is_some())
+    }
+
+    /// Makes no further places, and drops those without a connection as long as another remains: a task then waits for a
+    /// connection instead of making one.
+    pub(crate) fn keep_connected(&self) {
+        let mut state = self.state.lock();
+        let in_use = state.made as usize > state.idle.len() + state.dropped as usize;
+        let is_any = in_use || state.idle.iter().any(|pooled| pooled.connection.is_some());
+        if is_any {
+            let before = state.idle.len();
+            state.idle.retain(|pooled| pooled.connection.is_some());
+            state.dropped += (before - state.idle.len()) as u32;
+            state.is_full = true;
+        }
+    }
+
     fn release(&self, pooled: PooledConnection<E>) {
         let wake = {
             let mut state = self.state.lock();
@@ -100,7 +124,7 @@ impl<E: Env> Pool<E> {
 
 impl<E: Env> PoolState<E> {
     fn make(&mut self, connections_max: u32) -> Option<PooledConnection<E>> {
-        if self.made == connections_max {
+        if self.made == connections_max || self.is_full {
             return None;
         }
         let number = self.first_number + self.made;

@@ -4,7 +4,7 @@ use crate::key::{Key, KeyError};
 use crate::model::{self, Cluster};
 use weft_client::{ClientOptions, Credentials};
 use weft_core::SplitPolicy;
-use weft_wire::hello::Role;
+use weft_wire::hello::{Identity, Role};
 use weft_wire::keys::Holder;
 
 impl Cluster {
@@ -47,7 +47,18 @@ impl Cluster {
     /// # Errors
     /// If a server is reachable only over the network and there is no key.
     pub fn credentials(&self) -> Result<Credentials, KeyError> {
-        let own = own_identity();
+        self.credentials_with(own_identity())
+    }
+
+    /// Returns the credentials of this process for a user that it is, or acts for.
+    ///
+    /// # Errors
+    /// As for [`Cluster::credentials`].
+    pub fn credentials_of(&self, user: &Identity) -> Result<Credentials, KeyError> {
+        self.credentials_with(Credentials::user(user.uid, user.gid, user.groups.clone()))
+    }
+
+    fn credentials_with(&self, own: Credentials) -> Result<Credentials, KeyError> {
         Ok(match self.client_key()? {
             None => own,
             Some(Key::Cluster(key)) => own.with_key(weft_client::Key::Cluster(Box::new(key.secret()))),

@@ -7,6 +7,8 @@ pub enum Fail {
     Errno(i32),
     /// A symbolic link leads out of the mount: continue at this absolute path.
     Moved(Vec<u8>),
+    /// The kernel serves the call: the name is a link of its own.
+    Kernel,
     /// The write exceeds the process's limit on file sizes: `EFBIG`, and `SIGXFSZ` to the calling thread.
     BeyondLimit,
 }
@@ -31,7 +33,7 @@ impl Fail {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Errno(errno) => *errno,
-            Self::Moved(_) => libc::EXDEV,
+            Self::Moved(_) | Self::Kernel => libc::EXDEV,
             Self::BeyondLimit => libc::EFBIG,
         }
     }

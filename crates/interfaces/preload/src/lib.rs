@@ -52,6 +52,8 @@
 //! * Until the constructor has run, no hook allocates, takes a lock or reads the environment.
 //! * A call on a foreign file allocates nothing: it may come from inside the program's allocator. That includes the check
 //!   whether delegates serve a file that the kernel has opened.
+//! * A call by path has the rights of the calling thread's user at that moment; an open file has those of its open.
+//! * A relative path is walked from an inode, never from the text of a path.
 //! * While a thread is inside the client, its own calls go straight to libc (`guard`).
 //! * A hook uses a pointer of the program only after `memory` has found that it can be used.
 //! * A successful call does not change `errno`.
@@ -72,6 +74,7 @@ mod hooks;
 mod libio;
 mod lifecycle;
 mod limits;
+mod links;
 mod lock;
 mod memory;
 mod open;

@@ -5,6 +5,7 @@
 
 use crate::config::{environ, variable};
 use crate::open::{self, Open};
+use crate::route::Cwd;
 use crate::{backend, guard, hooks, pathname, placeholder, route, table};
 use std::ffi::{CStr, CString, c_char};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use weft_config::job::{DELEGATE_KEY_VARIABLE, DELEGATES_VARIABLE, OVER_VARIABLE}
 use weft_config::replicas::REPLICAS_VARIABLE;
 
 const CWD: &str = "WEFT_CWD";
+const CWD_TOKEN: &str = "WEFT_CWD_TOKEN";
 const INHERIT: &str = "WEFT_INHERIT";
 const TURNS: &str = "WEFT_TURNS";
 /// Maximum length of a value in the environment: the kernel limits a string to 128 KiB.
@@ -81,7 +83,8 @@ unsafe extern "C" fn at_start() {
         && let Some(rest) = pathname::below(&crate::config::config().mount, text)
         && let Some(text) = pathname::tidy(rest)
     {
-        route::set_cwd(Some(text));
+        let token = variable(CWD_TOKEN).and_then(|hex| from_hex(std::str::from_utf8(hex).ok()?));
+        route::set_cwd(Some(Cwd::new(Open::inherited_place(token, text.clone()), text)));
     }
     if let Some(text) = variable(INHERIT) {
         let mut known = Vec::new();
@@ -171,7 +174,8 @@ pub unsafe fn environment_for_exec(
         if name == b"LD_PRELOAD" {
             preloaded |= own_path().is_some_and(|path| contains(entry, &path));
         }
-        if ![CWD.as_bytes(), INHERIT.as_bytes(), TURNS.as_bytes(), b"LD_PRELOAD"].contains(&name) {
+        let is_state = [CWD, CWD_TOKEN, INHERIT, TURNS].iter().any(|own| name == own.as_bytes());
+        if !is_state && name != b"LD_PRELOAD" {
             pointers.push(*at);
         }
         if name == b"LD_PRELOAD" && preloaded {
@@ -194,8 +198,13 @@ pub unsafe fn environment_for_exec(
             pointers.push(entry.as_ptr());
         }
     }
-    if let Some(text) = route::cwd() {
-        own.push(CString::new([CWD.as_bytes(), b"=", &route::full(&text)].concat()).unwrap_or_default());
+    if let Some(cwd) = route::cwd() {
+        own.push(
+            CString::new([CWD.as_bytes(), b"=", &route::full(&cwd.text())].concat()).unwrap_or_default(),
+        );
+        if let Some(token) = cwd.open.token() {
+            own.push(CString::new(format!("{CWD_TOKEN}={}", to_hex(&token))).unwrap_or_default());
+        }
     }
     let mut list = String::new();
     for (fd, open) in inherited {
@@ -267,6 +276,7 @@ unsafe extern "C" fn in_child() {
     table::after_fork_in_child();
     open::after_fork_in_child();
     hooks::aio::after_fork_in_child();
+    hooks::fts::after_fork_in_child();
     for fd in table::all(0, u32::MAX) {
         if let Some(open) = table::get(fd) {
             open.after_fork_in_child();

@@ -93,22 +93,6 @@ pub fn join(dir: &[u8], rest: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Like [`join`] for a `dir` without links: each `..` at the start of `rest` removes a component of `dir`, as long as
-/// there is one.
-pub fn join_climbing(dir: &[u8], rest: &[u8]) -> Vec<u8> {
-    let (mut dir, mut rest) = (dir, rest);
-    while dir != b"/" {
-        let next = rest.split(|&byte| byte == b'/').next().unwrap_or(rest);
-        if next == b".." {
-            dir = split(dir).0;
-        } else if next != b"." && !next.is_empty() || rest.is_empty() {
-            break;
-        }
-        rest = rest.get(next.len() + 1..).unwrap_or_default();
-    }
-    join(dir, rest)
-}
-
 /// Splits a path into the part before its last component, and that component.
 pub fn split(text: &[u8]) -> (&[u8], &[u8]) {
     match text.iter().rposition(|&byte| byte == b'/') {
@@ -158,23 +142,6 @@ mod tests {
                 let expected = below(mount, &fold(&path)).is_some();
                 assert_eq!(folds_below(mount, &path), expected, "{}", String::from_utf8_lossy(&path));
             }
-        }
-    }
-
-    #[test]
-    fn climbing_removes_components_of_a_directory_without_links() {
-        for (rest, want) in [
-            (&b"x"[..], &b"/a/b/x"[..]),
-            (b"..", b"/a/"),
-            (b"../x", b"/a/x"),
-            (b"./../../x", b"/x"),
-            (b"../..", b"/"),
-            (b"../../../x", b"/../x"),
-            (b"x/..", b"/a/b/x/.."),
-            (b".", b"/a/b/"),
-            (b"", b"/a/b/"),
-        ] {
-            assert_eq!(join_climbing(b"/a/b", rest), want, "{}", String::from_utf8_lossy(rest));
         }
     }
 

@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// Name that `/proc/self/fd` shows.
 pub const NAME: &std::ffi::CStr = c"weft";
 
+/// Begin of the target of a link in `/proc` to a placeholder.
+pub const TARGET: &[u8] = b"/memfd:weft ";
+
 // Memory file from which placeholders are opened; -1 before the first.
 static SOURCE: AtomicI32 = AtomicI32::new(-1);
 // Memory file on which processes take turns at files of the host, which have no placeholder; -1 before the first fork.
@@ -112,7 +115,7 @@ fn sealed() -> Res<c_int> {
 /// Whether `fd` is a placeholder of any process.
 pub fn is_one(fd: c_int) -> bool {
     let link = sys::readlinkat(libc::AT_FDCWD, &sys::c(format!("/proc/self/fd/{fd}").as_bytes()));
-    link.is_ok_and(|target| target.starts_with(b"/memfd:weft "))
+    link.is_ok_and(|target| target.starts_with(TARGET))
 }
 
 /// Returns the library's own descriptors, in ascending order.

@@ -149,7 +149,13 @@ macro_rules! path_hook_one {
             )?
             let mut kept = None;
             let $path = match $crate::route::route($dir, $path) {
-                $crate::route::Route::Foreign => $path,
+                $crate::route::Route::Foreign => match $crate::route::through_symlink($dir, $path) {
+                    None => $path,
+                    Some(way) => match $crate::serve::on_way(way, &mut kept, |$weft_path| $body) {
+                        Some(result) => return result,
+                        None => $path,
+                    },
+                },
                 way => match $crate::serve::on_way(way, &mut kept, |$weft_path| $body) {
                     Some(result) => return result,
                     None => kept.as_ref().map_or($path, |moved| moved.as_ptr()),

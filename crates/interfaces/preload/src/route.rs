@@ -2,38 +2,64 @@
 
 use crate::config::{self, config};
 use crate::errno::Fail;
+use crate::links::{self, Link};
 use crate::lock::Lock;
-use crate::pathname;
-use crate::{guard, memory, sys, table};
+use crate::open::Open;
+use crate::{guard, memory, pathname, placeholder, sys, table};
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use weft_wire::WalkProof;
+use weft_wire::hello::SessionId;
 
 /// Inode at which a walk starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Base {
     /// Inode number.
     pub inode: u64,
-    /// Proof that this process reached it.
+    /// Proof that a session of this process reached it.
     pub proof: WalkProof,
+    /// The session.
+    pub session: SessionId,
 }
 
 /// Name of a file in Weft.
 #[derive(Clone, Debug)]
 pub struct WeftPath {
-    /// Normalized path from the root of the mount; starts with a slash.
+    /// Path from the root of the mount, without `//` and `.`; starts with a slash. With a `base` it may climb above the
+    /// root, and the part before the rest only serves messages.
     pub text: Vec<u8>,
     /// Inode at which the walk starts, and the position in `text` of the rest to walk.
     pub base: Option<(Base, usize)>,
     /// Whether the path's end requires a directory.
     pub must_dir: bool,
+    /// How the program named the file.
+    pub by: Named,
+}
+
+/// How a program names a file.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Named {
+    /// By its path.
+    #[default]
+    Path,
+    /// By a link in `/proc` or `/dev` to the inode. A call that does not follow links is the kernel's.
+    ProcLink,
+    /// By a foreign symbolic link to such a link.
+    Symlink,
+    /// By such a link of another process, which is not known.
+    Unknown,
 }
 
 impl WeftPath {
     /// Creates a name from a normalized path from the root of the mount.
     pub fn at(text: Vec<u8>) -> Self {
-        Self { text, base: None, must_dir: false }
+        Self { text, base: None, must_dir: false, by: Named::Path }
+    }
+
+    /// Creates a name that a walk from `base` finds. The rest to walk begins at `start` in `text`.
+    pub fn from_base(base: Base, text: Vec<u8>, start: usize) -> Self {
+        Self { text, base: Some((base, start)), must_dir: false, by: Named::Path }
     }
 }
 
@@ -55,6 +81,8 @@ pub enum Route {
     Moved(CString),
     /// Weft.
     Ours(WeftPath),
+    /// None: the directory at which the path starts cannot be reached.
+    Failed(c_int),
 }
 
 /// Determines the destination of `path`, relative to `dir`. Does not allocate if the result is [`Route::Foreign`] and
@@ -74,13 +102,17 @@ pub unsafe fn route(dir: c_int, path: *const c_char) -> Route {
         let mount = &config.mount;
         // The slow way compares the whole prefix; here one or two bytes decide most cases.
         let close = second == mount[1] && (mount.len() == 2 || *path.add(2) as u8 == mount[2]);
-        if !close && second != b'/' && second != b'.' && !has_dots(path) {
+        // `/dev/fd/N`, `/proc/self/fd/N`
+        let may_be_link = matches!(second, b'd' | b'p') && (table::any() || AWAY.load(Ordering::Relaxed));
+        if !close && !may_be_link && second != b'/' && second != b'.' && !has_dots(path) {
             return Route::Foreign;
         }
         return absolute(path);
     }
     let from_ours = if dir == libc::AT_FDCWD { AWAY.load(Ordering::Relaxed) } else { table::is_ours(dir) };
-    if !(from_ours || first == b'.' || config.has_name_beginning_with(first) || has_dots(path)) {
+    let may_be_link = table::any() && links::may_begin(CStr::from_ptr(path).to_bytes());
+    if !(from_ours || may_be_link || first == b'.' || config.has_name_beginning_with(first) || has_dots(path))
+    {
         return Route::Foreign;
     }
     relative(dir, path)
@@ -101,15 +133,78 @@ fn absolute_bytes(bytes: &[u8]) -> Route {
     if let Some(rest) = pathname::below(mount, bytes) {
         return inside_mount(rest, bytes);
     }
+    if let Some(link) = links::parse(bytes)
+        && let Some(way) = behind_link(link, bytes)
+    {
+        return way;
+    }
     // `//weft/x`, `/./weft/x`, `/tmp/../weft/x`
     if pathname::folds_below(mount, bytes) { from_foreign(b"/", bytes) } else { Route::Foreign }
+}
+
+/// Determines the destination of the path `bytes`, which leads through a link in `/proc` or `/dev`.
+fn behind_link(link: Link<'_>, bytes: &[u8]) -> Option<Route> {
+    let at = |open: &Open, text: Vec<u8>, rest: &[u8]| {
+        if pathname::names(rest).next().is_some() {
+            return from_directory(open, &text, rest);
+        }
+        let must_dir = pathname::wants_directory(bytes);
+        match crate::serve::inside(|| open.weft_path()) {
+            Ok(weft_path) => Route::Ours(WeftPath { must_dir, by: Named::ProcLink, ..weft_path }),
+            Err(fail) => Route::Failed(fail.errno()),
+        }
+    };
+    match link {
+        Link::Descriptor(fd, rest) => {
+            let open = table::get(fd).filter(|open| !open.is_host())?;
+            Some(at(&open, open.path(), rest))
+        }
+        Link::Cwd(rest) => {
+            let cwd = cwd()?;
+            Some(at(&cwd.open, cwd.text(), rest))
+        }
+        Link::Root(rest) => {
+            let below = pathname::below(&config().mount, rest)?;
+            Some(inside_mount(below, bytes))
+        }
+        Link::Other => {
+            let mut buffer = [0u8; libc::PATH_MAX as usize];
+            let mut target = [0u8; 32];
+            let len = sys::readlink_to(sys::copy_to(bytes, &mut buffer)?, &mut target)?;
+            let is_ours = target[..len].starts_with(placeholder::TARGET);
+            let way = WeftPath { by: Named::Unknown, ..WeftPath::at(b"/".to_vec()) };
+            is_ours.then_some(Route::Ours(way))
+        }
+    }
+}
+
+/// Returns the destination of a foreign path that the kernel would follow to a placeholder or past the virtual working
+/// directory, through a symbolic link.
+///
+/// # Safety
+/// `path` is null or a C string.
+pub unsafe fn through_symlink(dir: c_int, path: *const c_char) -> Option<Route> {
+    if !table::any() || guard::inside() || !memory::is_text(path) {
+        return None;
+    }
+    let errno = crate::errno::get();
+    let found = links::behind_symlink(dir, CStr::from_ptr(path), absolute_bytes);
+    crate::errno::set(errno);
+    match found? {
+        Route::Ours(weft_path) if weft_path.by == Named::ProcLink => {
+            Some(Route::Ours(WeftPath { by: Named::Symlink, ..weft_path }))
+        }
+        // Another process's, or a name below an open directory.
+        Route::Foreign => None,
+        other => Some(other),
+    }
 }
 
 /// Determines the destination of a path from the root of the mount.
 fn inside_mount(rest: &[u8], as_written: &[u8]) -> Route {
     let must_dir = pathname::wants_directory(as_written);
     match pathname::tidy(rest) {
-        Some(text) => Route::Ours(WeftPath { text, base: None, must_dir }),
+        Some(text) => Route::Ours(WeftPath { must_dir, ..WeftPath::at(text) }),
         None => climb(rest, must_dir),
     }
 }
@@ -159,14 +254,14 @@ fn climb(rest: &[u8], must_dir: bool) -> Route {
             // The operation on it will fail, too.
             Err(_) => {
                 text.extend_from_slice(b"/..");
-                return Route::Ours(WeftPath { text, base: None, must_dir });
+                return Route::Ours(WeftPath { must_dir, ..WeftPath::at(text) });
             }
         }
     }
     if text.is_empty() {
         text.push(b'/');
     }
-    Route::Ours(WeftPath { text, base: None, must_dir })
+    Route::Ours(WeftPath { must_dir, ..WeftPath::at(text) })
 }
 
 unsafe fn relative(dir: c_int, path: *const c_char) -> Route {
@@ -179,35 +274,48 @@ unsafe fn relative(dir: c_int, path: *const c_char) -> Route {
     }
     if dir == libc::AT_FDCWD {
         return match cwd() {
-            // The working directory is stored without links, so that its parents are known lexically even after it was
-            // removed.
-            Some(text) => inside_mount(&pathname::join_climbing(&text, bytes), bytes),
+            Some(cwd) => from_directory(&cwd.open, &cwd.text(), bytes),
             None => relative_foreign(dir, bytes),
         };
     }
-    let Some(open) = table::get(dir).filter(|open| !open.is_host()) else {
-        return relative_foreign(dir, bytes);
-    };
-    let dir_text = open.path();
-    let joined = pathname::join(&dir_text, bytes);
-    let Some(text) = pathname::tidy(&joined) else {
-        // The path used at the open may contain links or name another directory by now.
-        let now = crate::serve::inside(|| crate::hooks::path_now(&open)).unwrap_or(dir_text);
-        return inside_mount(&pathname::join_climbing(&now, bytes), bytes);
-    };
-    let mut weft_path = WeftPath { text, base: None, must_dir: pathname::wants_directory(bytes) };
-    // A walk from the directory's inode works even after the directory was renamed.
-    if let Some(base) = open.directory_base()
-        && weft_path.text.starts_with(&dir_text)
-    {
-        weft_path.base = Some((base, dir_text.len()));
+    match table::get(dir).filter(|open| !open.is_host()) {
+        Some(open) => from_directory(&open, &open.path(), bytes),
+        None => relative_foreign(dir, bytes),
     }
-    Route::Ours(weft_path)
+}
+
+/// Determines the destination of `bytes` from an open directory, last known as `text`. The walk starts at its inode, so
+/// that it is right even after the directory was renamed or moved.
+fn from_directory(open: &Open, text: &[u8], bytes: &[u8]) -> Route {
+    let base = match open.directory_base() {
+        Ok(base) => base,
+        Err(fail) => return Route::Failed(fail.errno()),
+    };
+    let mut joined = if text == b"/" { Vec::new() } else { text.to_vec() };
+    let start = joined.len();
+    for name in pathname::names(bytes) {
+        joined.push(b'/');
+        joined.extend_from_slice(name);
+    }
+    if joined.is_empty() {
+        joined.push(b'/');
+    }
+    let must_dir = pathname::wants_directory(bytes);
+    Route::Ours(WeftPath { must_dir, ..WeftPath::from_base(base, joined, start) })
 }
 
 /// Determines the destination of a relative path from a foreign directory, which may descend or climb into the mount.
 fn relative_foreign(dir: c_int, bytes: &[u8]) -> Route {
     let mount = &config().mount;
+    if table::any() && links::may_begin(bytes) {
+        let mut buffer = [0u8; libc::PATH_MAX as usize];
+        if let Some(absolute) = links::absolute(dir, bytes, &mut buffer)
+            && let Some(link) = links::parse(absolute)
+            && let Some(way) = behind_link(link, absolute)
+        {
+            return way;
+        }
+    }
     let mut names = pathname::names(bytes);
     let enters = names.next().is_some_and(|first| pathname::names(mount).any(|name| name == first));
     if !enters && pathname::names(bytes).all(|name| name != b"..") {
@@ -387,24 +495,55 @@ fn first_missing(dir: c_int, path: &[u8]) -> Option<(usize, bool)> {
     None
 }
 
-// Working directory, if it is in Weft; the kernel's stays unchanged.
+/// Working directory in Weft; the kernel's stays unchanged.
+pub struct Cwd {
+    /// The directory, open only as a place for walks.
+    pub open: Open,
+    /// Path from the root of the mount at which it was last seen, without links.
+    text: Lock<Vec<u8>>,
+}
+
+impl Cwd {
+    /// Creates a working directory.
+    pub fn new(open: Open, text: Vec<u8>) -> Self {
+        Self { open, text: Lock::new(text) }
+    }
+
+    /// Returns the path at which the directory was last seen.
+    pub fn text(&self) -> Vec<u8> {
+        self.text.lock().clone()
+    }
+
+    /// Notes the path at which the directory was seen.
+    pub fn note_text(&self, text: &[u8]) {
+        text.clone_into(&mut self.text.lock());
+    }
+}
+
 static AWAY: AtomicBool = AtomicBool::new(false);
-static CWD: Lock<Vec<u8>> = Lock::new(Vec::new());
+static CWD: Lock<Option<Arc<Cwd>>> = Lock::new(None);
 
-/// Returns the working directory as a path from the root of the mount, if it is in Weft.
-pub fn cwd() -> Option<Vec<u8>> {
-    AWAY.load(Ordering::Acquire).then(|| CWD.lock().clone())
+/// Returns the working directory if it is in Weft.
+pub fn cwd() -> Option<Arc<Cwd>> {
+    if AWAY.load(Ordering::Acquire) { CWD.lock().clone() } else { None }
 }
 
-/// Sets the working directory to `text`; `None` returns it to the kernel.
-pub fn set_cwd(text: Option<Vec<u8>>) {
-    let mut cwd = CWD.lock();
-    AWAY.store(text.is_some(), Ordering::Release);
-    *cwd = text.unwrap_or_default();
+/// Sets the working directory; `None` returns it to the kernel.
+pub fn set_cwd(to: Option<Cwd>) {
+    let to = to.map(Arc::new);
+    AWAY.store(to.is_some(), Ordering::Release);
+    let before = std::mem::replace(&mut *CWD.lock(), to);
+    // Closes the directory, after the lock is released.
+    drop(before);
 }
 
-/// Resets the lock in a forked child, where only the forking thread exists: another thread may have held it.
+/// Resets the locks in a forked child, where only the forking thread exists: another thread may have held them.
 pub fn after_fork_in_child() {
-    // SAFETY: the holder does not exist in this process, and the text is replaced as a whole.
+    // SAFETY: the holder does not exist in this process, and the values are replaced as a whole.
     unsafe { CWD.reset() };
+    if let Some(cwd) = cwd() {
+        // SAFETY: as above.
+        unsafe { cwd.text.reset() };
+        cwd.open.after_fork_in_child();
+    }
 }

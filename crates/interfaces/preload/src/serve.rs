@@ -122,6 +122,10 @@ pub fn on_way<T: Outcome>(
                 return None;
             }
             Route::Ours(weft_path) => weft_path,
+            Route::Failed(number) => {
+                errno::set(number);
+                return Some(T::failed());
+            }
         };
         match inside(|| work(&weft_path)) {
             Ok(value) => return Some(value),
@@ -133,6 +137,7 @@ pub fn on_way<T: Outcome>(
                     way = Route::Moved(path);
                 }
             }
+            Err(Fail::Kernel) => return None,
             Err(fail) => {
                 errno::set(fail.report());
                 return Some(T::failed());

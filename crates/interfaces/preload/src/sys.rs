@@ -236,6 +236,13 @@ pub fn readlinkat(dir: c_int, path: &CStr) -> Result<Vec<u8>, i32> {
     Ok(out)
 }
 
+/// Reads a link without allocating. Returns the length of its target.
+pub fn readlink_to(path: &CStr, buffer: &mut [u8]) -> Option<usize> {
+    raw!(SYS_readlinkat, libc::AT_FDCWD, path.as_ptr(), buffer.as_mut_ptr(), buffer.len())
+        .ok()
+        .map(|len| len as usize)
+}
+
 /// Copies `text` as a C string to `buffer`; `None` if it is too long or contains a zero.
 pub fn copy_to<'a>(text: &[u8], buffer: &'a mut [u8]) -> Option<&'a CStr> {
     let place = buffer.get_mut(..=text.len())?;

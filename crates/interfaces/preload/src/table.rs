@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use std::ops::Deref;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::SeqCst, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst, Ordering::*};
 
 const PAGE_SLOTS: usize = 1024;
 const PAGES: usize = 1024;
@@ -26,6 +26,8 @@ type Page = [AtomicPtr<Entry>; PAGE_SLOTS];
 
 static TABLE: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(null_mut()) }; PAGES];
 static SPARE: Lock<Vec<&'static Entry>> = Lock::new(Vec::new());
+/// Whether a descriptor was ever registered.
+static ANY: AtomicBool = AtomicBool::new(false);
 
 struct Entry {
     /// Number of pins in the low half, `DEAD` and `FREE` above.
@@ -114,9 +116,16 @@ pub fn get(fd: c_int) -> Option<Pin> {
     }
 }
 
+/// Whether a descriptor was ever registered.
+#[inline]
+pub fn any() -> bool {
+    ANY.load(Relaxed)
+}
+
 /// Registers `fd`. Returns false if the number is beyond the table.
 pub fn set(fd: c_int, open: Arc<Open>) -> bool {
     let Some(slot) = slot_made(fd) else { return false };
+    ANY.store(true, Relaxed);
     let spare = SPARE.lock().pop();
     let entry: &'static Entry = match spare {
         Some(entry) => {

@@ -33,6 +33,7 @@ use std::sync::{Arc, OnceLock};
 use weft_core::{Access, AccessHistory, ByteLen, Extent, FileId, FileOffset, Layout, Nanos};
 use weft_env::Env;
 use weft_wire::data::DatafileMeta;
+use weft_wire::hello::SessionId;
 use weft_wire::meta::{
     Attr, FileType, HandleId, InodePath, MetaReply, MetaRequest, OpenFlags, Opened, Redirected, SetAttr,
 };
@@ -306,6 +307,11 @@ impl<E: Env> OpenFile<E> {
     /// Whether requests for some bytes go to a replica of the file.
     pub fn uses_replica(&self) -> bool {
         self.state.replica().is_some()
+    }
+
+    /// Session in which the file is open.
+    pub fn session(&self) -> SessionId {
+        self.state.session.core.session_id
     }
 
     /// Id of the file.

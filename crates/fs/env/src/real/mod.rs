@@ -15,6 +15,7 @@ pub mod path;
 mod processor;
 mod shared;
 mod sys;
+mod user;
 
 pub use block_device::BlockDevice;
 pub use conn::RealConn;
@@ -23,6 +24,7 @@ pub use file::{RealBlockingFile, RealFile};
 pub use listener::RealListener;
 pub use notify::RealNotify;
 pub use shared::RealShared;
+pub use user::User;
 
 use crate::{Address, Env, Processor};
 use std::future::Future;
@@ -80,6 +82,7 @@ pub fn reserved_fds() -> Vec<i32> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealEnv {
     fd_floor: i32,
+    user: Option<&'static User>,
 }
 
 impl RealEnv {
@@ -92,7 +95,14 @@ impl RealEnv {
     /// least `floor`, out of the way of the host program. If the process limit does not allow such numbers, descriptors
     /// keep those that the kernel chose.
     pub fn with_fd_floor(floor: i32) -> Self {
-        Self { fd_floor: floor }
+        Self { fd_floor: floor, user: None }
+    }
+
+    /// Returns this environment with connections on this machine that belong to `user`, whoever the calling thread is. An
+    /// attempt to connect fails with `EPERM` if the thread cannot become that user.
+    #[must_use]
+    pub fn as_user(self, user: &'static User) -> Self {
+        Self { user: Some(user), ..self }
     }
 
     /// Takes over a descriptor of a regular file that the host program or its preload library has opened.
@@ -196,6 +206,10 @@ impl Env for RealEnv {
     }
 
     async fn connect(&self, address: &Address, timeout: Nanos) -> io::Result<RealConn> {
+        let _is_user = match (self.user, address) {
+            (Some(user), Address::Unix(_)) => user.become_for_a_while()?,
+            _ => None,
+        };
         RealConn::connect(address, timeout, self.fd_floor)
     }
 

@@ -4,15 +4,18 @@ use crate::errno::{Fail, Res};
 use crate::{placeholder, sys};
 use weft_client::{Client, ClientOptions, Transport};
 use weft_config::Cluster;
-use weft_env::real::RealEnv;
+use weft_env::real::{RealEnv, User};
+use weft_wire::hello::Identity;
 
-/// Creates a client that connects at its first use.
-pub fn client(cluster: &Cluster) -> Res<Client<RealEnv>> {
-    let credentials = cluster.credentials().map_err(|error| {
+/// Creates a client of `user` that connects at its first use.
+pub fn client(cluster: &Cluster, user: &Identity) -> Res<Client<RealEnv>> {
+    let credentials = cluster.credentials_of(user).map_err(|error| {
         sys::complain(&error.to_string());
         Fail::Errno(libc::EACCES)
     })?;
-    let env = RealEnv::with_fd_floor(placeholder::floor());
+    let user = User { uid: user.uid, gid: user.gid, groups: user.groups.clone() };
+    // Never freed, like the sessions of this process.
+    let env = RealEnv::with_fd_floor(placeholder::floor()).as_user(Box::leak(Box::new(user)));
     let job = super::delegates::job_number()?;
     Ok(Client::new(env, cluster.map(), ClientOptions { job, ..options(cluster) }, credentials))
 }

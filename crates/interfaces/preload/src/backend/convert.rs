@@ -6,6 +6,7 @@ use crate::pathname;
 use crate::route::{self, Base, WeftPath};
 use weft_client::{Attr, Error, FileType, InodePath, ROOT};
 use weft_core::FileId;
+use weft_wire::hello::SessionId;
 
 /// Artificial device number, so that programs see a separate file system.
 const DEVICE: u64 = 0x7765_6674;
@@ -43,9 +44,9 @@ pub fn place(at: &WeftPath, follow: bool) -> InodePath {
     InodePath { base, proof, path, follow: follow || at.must_dir }
 }
 
-/// Returns the inode as the start of a walk.
-pub fn base_of(attr: &Attr) -> Base {
-    Base { inode: attr.file.0, proof: attr.proof }
+/// Returns the inode as the start of a walk in `session`.
+pub fn base_of(attr: &Attr, session: SessionId) -> Base {
+    Base { inode: attr.file.0, proof: attr.proof, session }
 }
 
 pub fn kind_of(mode: u32) -> Res<FileType> {

@@ -6,8 +6,8 @@ use super::delegates::delegates;
 use crate::errno::Res;
 use crate::open::HostDescriptor;
 use crate::over::open_replicated;
-use crate::route::{Base, WeftPath};
-use crate::{pathname, sys};
+use crate::route::Base;
+use crate::sys;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use weft_client::replicas::MaybeReplicated;
@@ -18,6 +18,7 @@ use weft_client::{
 use weft_core::delegates::ownership::FileNumber;
 use weft_core::{ByteLen, Extent, FileOffset};
 use weft_env::real::{RealEnv, block_on};
+use weft_wire::hello::SessionId;
 
 /// Open file or directory. Dropping it closes it.
 ///
@@ -179,17 +180,15 @@ impl File {
         Ok(block_on(file.test_lock(LockSpace::Record, owner(file, by_handle), kind, range))?)
     }
 
-    /// Returns the file by its inode, for operations without a call on an open file.
-    pub fn weft_path(&self) -> Res<WeftPath> {
-        // Only the inode matters; the text is for messages.
-        let text = pathname::join(b"/", self.weft()?.path());
-        let start = text.len();
-        Ok(WeftPath { text, base: Some((self.base()?, start)), must_dir: false })
-    }
-
     /// Returns the inode as the start of a walk.
     pub fn base(&self) -> Res<Base> {
-        Ok(base_of(self.weft()?.attr_at_open()))
+        let file = self.weft()?;
+        Ok(base_of(file.attr_at_open(), file.session()))
+    }
+
+    /// Returns the session in which the file is open.
+    pub fn session(&self) -> Res<SessionId> {
+        Ok(self.weft()?.session())
     }
 
     /// Returns the inode number.

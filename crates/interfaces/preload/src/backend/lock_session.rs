@@ -26,9 +26,9 @@ impl LockSession {
 
 impl Backend {
     /// Opens the file that [`File::token`] describes, in a dedicated session.
-    pub fn lock_session(&self, token: &[u8]) -> Res<LockSession> {
-        let client = client(&self.cluster)?;
-        let file = File::direct(super::names::adopted(&client, token)?);
+    pub fn lock_session(&self, token: &[u8], text: &[u8]) -> Res<LockSession> {
+        let client = client(&self.cluster, &self.identity)?;
+        let file = File::direct(self.adopt_in(&client, token, text)?);
         Ok(LockSession { file, client })
     }
 }

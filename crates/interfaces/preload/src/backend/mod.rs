@@ -4,27 +4,33 @@
 //! names    operations by path          file       operations on an open file
 //! connect  creation of the client      delegates  delegates of the job
 //! convert  places, `stat`, links that lead out of the mount
+//! identity the user of the calling thread
+//! sessions one file system for each user; reach  places that another user's session has found
 //! ```
 
 mod connect;
 mod convert;
 mod delegates;
 mod file;
+pub mod identity;
 mod lock_session;
 mod names;
+mod reach;
+mod sessions;
 
 pub use delegates::{delegates, has_delegates, unwritten_end};
 pub use file::File;
 pub use lock_session::LockSession;
+pub use sessions::{
+    after_change, after_fork_in_child, backend, before_change, generation, in_use, of_real_user, session,
+};
 
 use crate::errno::{Fail, Res};
-use crate::lock::Lock;
 use crate::sys;
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use weft_client::{Client, LayoutSpec, OpenFlags};
 use weft_config::Cluster;
 use weft_env::real::RealEnv;
+use weft_wire::hello::{Identity, SessionId};
 
 /// Parameters of an open.
 #[derive(Clone, Default, Debug)]
@@ -37,6 +43,13 @@ pub struct OpenRequest {
     pub mode: u32,
     /// Layout of a new file.
     pub spec: LayoutSpec,
+}
+
+impl OpenRequest {
+    /// Returns the request for a directory that is only a place for walks.
+    pub fn place() -> Self {
+        Self { flags: OpenFlags { directory: true, ..OpenFlags::default() }, ..Self::default() }
+    }
 }
 
 /// Name in a directory.
@@ -53,64 +66,39 @@ pub struct Name {
 /// Callback that returns true if a signal must end the wait.
 pub type Interrupted<'a> = &'a mut dyn FnMut() -> bool;
 
-/// File system, by names.
+/// File system as one user sees it, by names.
 pub struct Backend {
     client: Client<RealEnv>,
     cluster: Cluster,
+    /// The user.
+    identity: Identity,
+    /// The client's session, and those of the processes from which this one was forked.
+    sessions: Vec<SessionId>,
 }
 
 impl Backend {
-    /// Creates it from the default cluster file. Connects at its first use.
+    /// Creates the file system of the calling thread's user from the default cluster file. Connects at its first use.
     fn new() -> Res<Self> {
         weft_client::set_log(sys::complain);
         let cluster = Cluster::from_env().map_err(|error| {
             sys::complain(&error.to_string());
-            Fail::Errno(libc::ENOENT)
+            // The cluster of another user, such as a former one of this process.
+            let is_closed = std::fs::File::open(&error.file)
+                .is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+            Fail::Errno(if is_closed { libc::EACCES } else { libc::ENOENT })
         })?;
-        Ok(Self { client: connect::client(&cluster)?, cluster })
+        Self::of_user(cluster, identity::effective())
     }
-}
 
-static BACKEND: AtomicPtr<Backend> = AtomicPtr::new(null_mut());
-static MAKING: Lock<()> = Lock::new(());
-/// Incremented in each forked child, so that files opened earlier know that their connections belong to the parent.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
-
-/// Returns the file system of this process, created at the first call.
-pub fn backend() -> Res<&'static Backend> {
-    // SAFETY: once stored it is never freed.
-    if let Some(made) = unsafe { BACKEND.load(Ordering::Acquire).as_ref() } {
-        return Ok(made);
+    /// Creates the file system of a user.
+    fn of_user(cluster: Cluster, identity: Identity) -> Res<Self> {
+        let client = connect::client(&cluster, &identity)?;
+        let sessions = vec![client.session()];
+        Ok(Self { client, cluster, identity, sessions })
     }
-    let _making = MAKING.lock();
-    // SAFETY: as above.
-    if let Some(made) = unsafe { BACKEND.load(Ordering::Acquire).as_ref() } {
-        return Ok(made);
+
+    /// Returns the user.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
-    let made = Box::leak(Box::new(Backend::new()?));
-    BACKEND.store(made, Ordering::Release);
-    crate::lifecycle::watch_forks();
-    Ok(made)
-}
-
-/// Whether this process has used Weft or delegates.
-pub fn in_use() -> bool {
-    !BACKEND.load(Ordering::Relaxed).is_null() || delegates::has_joined()
-}
-
-/// Returns the number of forks between the first process and this one.
-pub fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
-}
-
-/// Creates a separate file system in a forked child. The parent's stays unchanged, with its connections.
-pub fn after_fork_in_child() {
-    // SAFETY: the holder does not exist in this process; the lock guards no data.
-    unsafe { MAKING.reset() };
-    // SAFETY: never freed.
-    if let Some(old) = unsafe { BACKEND.load(Ordering::Acquire).as_ref() } {
-        BACKEND.store(Box::leak(Box::new(old.after_fork_in_child())), Ordering::Release);
-    }
-    delegates::after_fork_in_child();
-    GENERATION.fetch_add(1, Ordering::Release);
 }

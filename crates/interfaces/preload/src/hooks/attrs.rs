@@ -1,7 +1,7 @@
 //! Attributes: the stat family, permissions, owners, times, file systems.
 
 use super::is_empty;
-use crate::backend::{backend, has_delegates};
+use crate::backend::{backend, has_delegates, of_real_user};
 use crate::errno::{Fail, Res};
 use crate::open::Open;
 use crate::route::{WeftPath, full};
@@ -133,14 +133,30 @@ fn extended(st: &Stat) -> libc::statx {
 }
 
 path_hook! { [access] (path: *const c_char, mask: c_int) -> c_int,
-    (AT_FDCWD, path) |weft_path| { may(weft_path, mask, true) }
+    (AT_FDCWD, path) |weft_path| { may_really(weft_path, mask, true) }
 }
 path_hook! { [euidaccess, eaccess] (path: *const c_char, mask: c_int) -> c_int,
     (AT_FDCWD, path) |weft_path| { may(weft_path, mask, true) }
 }
 path_hook! { [faccessat] (dir: c_int, path: *const c_char, mask: c_int, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { check(flags, AT | libc::AT_EACCESS)?; may(weft_path, mask, follows(flags)) },
-    if empty(path, flags), |open| { check(flags, AT | libc::AT_EACCESS)?; may(&open.weft_path()?, mask, true) }
+    (dir, path) |weft_path| {
+        check(flags, AT | libc::AT_EACCESS)?;
+        if flags & libc::AT_EACCESS != 0 { may(weft_path, mask, follows(flags)) }
+        else { may_really(weft_path, mask, follows(flags)) }
+    },
+    if empty(path, flags), |open| {
+        check(flags, AT | libc::AT_EACCESS)?;
+        may_really(&open.weft_path()?, mask, true)
+    }
+}
+
+/// Like [`may`] for the real user.
+fn may_really(weft_path: &WeftPath, mask: c_int, follow: bool) -> Res<c_int> {
+    if mask & !7 != 0 {
+        return Err(libc::EINVAL.into());
+    }
+    of_real_user()?.access(weft_path, mask as u32, follow)?;
+    Ok(0)
 }
 
 fn may(weft_path: &WeftPath, mask: c_int, follow: bool) -> Res<c_int> {
@@ -352,6 +368,13 @@ path_hook! { [pathconf] (path: *const c_char, name: c_int) -> c_long,
 }
 hook! { [fpathconf] (fd: c_int, name: c_int) -> c_long { on_weft_fd(fd, |_| limit(name)) } }
 
+path_hook! { [ftok] (path: *const c_char, number: c_int) -> c_int,
+    (AT_FDCWD, path) |weft_path| {
+        let st = backend()?.stat(weft_path, true)?;
+        Ok(((st.st_ino & 0xffff) as c_int) | ((st.st_dev & 0xff) as c_int) << 16 | (number & 0xff) << 24)
+    }
+}
+
 hook! { [inotify_add_watch] (_fd: c_int, path: *const c_char, _mask: u32) -> c_int {
     // Fail with the error that makes programs poll instead of watch.
     match crate::route::route(AT_FDCWD, path) {
@@ -367,8 +390,16 @@ pub fn resolved(weft_path: &WeftPath) -> Res<Vec<u8>> {
     if weft_path.must_dir && st.st_mode & libc::S_IFMT != libc::S_IFDIR {
         return Err(libc::ENOTDIR.into());
     }
-    let mut done: Vec<u8> = Vec::new();
-    let mut todo: Vec<Vec<u8>> = pathname::names(&weft_path.text).map(<[u8]>::to_vec).collect();
+    let (mut done, rest) = match weft_path.base {
+        Some((base, start)) => {
+            (super::cwd::path_of(base, &weft_path.text[..start])?, &weft_path.text[start..])
+        }
+        None => (Vec::new(), &weft_path.text[..]),
+    };
+    if done == b"/" {
+        done.clear();
+    }
+    let mut todo: Vec<Vec<u8>> = pathname::names(rest).map(<[u8]>::to_vec).collect();
     todo.reverse();
     for _ in 0..10_000 {
         let Some(name) = todo.pop() else { break };

@@ -6,6 +6,9 @@ mod cwd;
 mod data;
 mod descriptors;
 mod directories;
+pub mod fts;
+mod ftw;
+mod identity;
 mod libaio;
 mod locks;
 mod maps;
@@ -26,7 +29,6 @@ mod walks;
 mod xattrs;
 
 pub use attrs::{fstat, resolved};
-pub use cwd::path_now;
 pub use data::{lseek, read, write};
 pub use descriptors::close;
 pub use locks::waiting;

@@ -3,7 +3,8 @@
 use super::bytes;
 use crate::backend::backend;
 use crate::errno::{self, Fail, Res};
-use crate::route::{self, Route, WeftPath};
+use crate::links::{self, Link};
+use crate::route::{self, Named, Route, WeftPath};
 use crate::serve::{inside, on_way};
 use crate::table;
 use crate::trace::{Operation, posix};
@@ -169,10 +170,26 @@ unsafe fn read_link(weft_path: &WeftPath, out: *mut c_char, capacity: size_t) ->
     if capacity == 0 {
         return Err(libc::EINVAL.into());
     }
-    let target = backend()?.readlink(weft_path)?;
+    let target = match weft_path.by {
+        Named::ProcLink => named_by_link(weft_path)?,
+        _ => backend()?.readlink(weft_path)?,
+    };
     let len = target.len().min(capacity);
     crate::memory::copy_out(&target[..len], out.cast())?;
     Ok(len as ssize_t)
+}
+
+/// Returns the target of a link in `/proc`, as the kernel names it.
+fn named_by_link(weft_path: &WeftPath) -> Res<Vec<u8>> {
+    let (base, start) = weft_path.base.ok_or(libc::EINVAL)?;
+    let text = &weft_path.text[..start];
+    match super::cwd::path_of(base, text) {
+        Ok(now) => Ok(route::full(&now)),
+        Err(Fail::Errno(libc::ENOENT | libc::ESTALE)) => {
+            Ok([&route::full(text), &b" (deleted)"[..]].concat())
+        }
+        Err(fail) => Err(fail),
+    }
 }
 
 /// Serves a call with two paths: if both are in Weft it is served, if one is it fails with `EXDEV`, otherwise it is
@@ -327,19 +344,14 @@ unsafe fn descriptor_of(dir: c_int, path: *const c_char, flags: c_int) -> Option
     let fd = if path.is_empty() {
         (flags & libc::AT_EMPTY_PATH != 0).then_some(dir)
     } else if flags & libc::AT_SYMLINK_FOLLOW != 0 {
-        descriptor_in_proc(path)
+        match links::parse(path) {
+            Some(Link::Descriptor(fd, b"")) => Some(fd),
+            _ => None,
+        }
     } else {
         None
     };
     fd.filter(|&fd| table::is_weft(fd))
-}
-
-/// Returns the descriptor of this process to which a link in `/proc` leads.
-fn descriptor_in_proc(path: &[u8]) -> Option<c_int> {
-    let number = [&b"/proc/self/fd/"[..], b"/proc/thread-self/fd/", b"/dev/fd/"]
-        .into_iter()
-        .find_map(|directory| path.strip_prefix(directory))?;
-    std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 /// Gives the file of a Weft descriptor another name, or its first one.

@@ -8,7 +8,7 @@ use crate::errno::{Fail, Res};
 use crate::memory::{self, Access};
 use crate::open;
 use crate::pathname;
-use crate::route::{self, Base, Route, WeftPath};
+use crate::route::{self, Base, Named, Route, WeftPath};
 use crate::serve::answer;
 use crate::table;
 use libc::{AT_FDCWD, c_char, c_int, size_t};
@@ -76,9 +76,19 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
         let backend = backend()?;
         let walk = Walk { backend, resolve: how.resolve, flags };
         let weft_path = if from_ours && !is_absolute {
-            walk.go(start(backend, dir)?, &text[skipped..])?
+            walk.go(start(dir)?, &text[skipped..])?
         } else {
             let Route::Ours(weft_path) = way else { return Err(libc::EXDEV.into()) };
+            if weft_path.by != Named::Path {
+                // A magic link, which leaves every directory.
+                if how.resolve & (libc::RESOLVE_NO_MAGICLINKS | libc::RESOLVE_NO_SYMLINKS) != 0 {
+                    return Err(libc::ELOOP.into());
+                }
+                if how.resolve & (scoped | libc::RESOLVE_NO_XDEV) != 0 {
+                    return Err(libc::EXDEV.into());
+                }
+                return open::open(&weft_path, flags, how.mode as u32);
+            }
             if how.resolve & libc::RESOLVE_NO_XDEV != 0 {
                 return Err(libc::EXDEV.into());
             }
@@ -102,16 +112,13 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
 }
 
 /// Returns the directory at which a relative path starts: its inode and its path from the root of the mount.
-fn start(backend: &Backend, dir: c_int) -> Res<(Base, Vec<u8>)> {
+fn start(dir: c_int) -> Res<(Base, Vec<u8>)> {
     if dir == AT_FDCWD {
-        let text = route::cwd().ok_or(libc::ENOENT)?;
-        return Ok((backend.stat_base(&WeftPath::at(text.clone()), true)?.1, text));
+        let cwd = route::cwd().ok_or(libc::ENOENT)?;
+        return Ok((cwd.open.directory_base()?, cwd.text()));
     }
     let open = table::get(dir).ok_or(libc::EBADF)?;
-    if !open.is_directory() {
-        return Err(libc::ENOTDIR.into());
-    }
-    Ok((open.directory_base().ok_or(libc::EBADF)?, open.path()))
+    Ok((open.directory_base()?, open.path()))
 }
 
 struct Walk<'a> {
@@ -173,7 +180,7 @@ impl Walk<'_> {
         // The path is that of a directory already found.
         let (base, text) = dirs.pop().ok_or(libc::ENOENT)?;
         let len = text.len();
-        Ok(WeftPath { text, base: Some((base, len)), must_dir: true })
+        Ok(WeftPath { must_dir: true, ..WeftPath::from_base(base, text, len) })
     }
 
     /// Follows `..`.
@@ -192,7 +199,7 @@ impl Walk<'_> {
         if base.inode == root {
             return Err(libc::EXDEV.into());
         }
-        let parent = WeftPath { text: b"/..".to_vec(), base: Some((base, 0)), must_dir: false };
+        let parent = WeftPath::from_base(base, b"..".to_vec(), 0);
         dirs.push((self.backend.stat_base(&parent, true)?.1, pathname::split(&text).0.to_vec()));
         Ok(())
     }
@@ -219,5 +226,5 @@ impl Walk<'_> {
 /// Returns `name` in the directory `base`, whose path is `text`.
 fn below(base: Base, text: &[u8], name: &[u8]) -> WeftPath {
     let start = if text == b"/" { 0 } else { text.len() };
-    WeftPath { text: pathname::join(text, name), base: Some((base, start)), must_dir: false }
+    WeftPath::from_base(base, pathname::join(text, name), start)
 }

@@ -119,6 +119,10 @@ hook! { [execveat]
             ) -> c_int)(dir, path, argv, environment.as_ptr(), flags))
         }
         route::Route::Moved(path) => Some(run(path.as_ptr(), argv, envp)),
+        route::Route::Failed(number) => {
+            errno::set(number);
+            Some(-1)
+        }
         route::Route::Ours(weft_path) => Some(run(sys::c(&route::full(&weft_path.text)).as_ptr(), argv, envp)),
     }
 } }

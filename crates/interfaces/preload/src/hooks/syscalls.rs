@@ -98,6 +98,7 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
             d as *mut _,
             e as c_int,
         )),
+        number if super::identity::is_change(number) => super::identity::by_number(number, a, b, c),
         libc::SYS_close if ours => c_long::from(super::descriptors::close(a as c_int)),
         libc::SYS_close_range => {
             c_long::from(super::descriptors::close_range(a as c_uint, b as c_uint, c as c_int))

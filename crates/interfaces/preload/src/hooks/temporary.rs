@@ -88,3 +88,34 @@ hook! { [mktemp, __mktemp] (template: *mut c_char) -> *mut c_char {
         None
     }
 } }
+
+hook! { [tempnam] (dir: *const c_char, prefix: *const c_char) -> *mut c_char {
+    // The C library tries TMPDIR, the argument and /tmp, by calls that no hook sees.
+    let tmpdir = libc::getenv(c"TMPDIR".as_ptr());
+    let usable = |dir: &&*const c_char| {
+        let mut st: libc::stat = std::mem::zeroed();
+        crate::memory::is_text(**dir)
+            && super::attrs::stat(**dir, &mut st) == 0
+            && st.st_mode & libc::S_IFMT == libc::S_IFDIR
+    };
+    let before = crate::errno::get();
+    let first = [tmpdir.cast_const(), dir].iter().find(usable).copied();
+    crate::errno::set(before);
+    match first {
+        Some(first) if matches!(route(AT_FDCWD, first), Route::Ours(_)) => {
+            let prefix = if crate::memory::is_text(prefix) && *prefix != 0 { prefix } else { c"file".as_ptr() };
+            let mut name = crate::pathname::join(
+                std::ffi::CStr::from_ptr(first).to_bytes(),
+                &std::ffi::CStr::from_ptr(prefix).to_bytes()[..libc::strnlen(prefix, 5)],
+            );
+            name.extend_from_slice(b"XXXXXX\0");
+            let template = libc::strdup(name.as_ptr().cast());
+            if !template.is_null() && *mktemp(template) == 0 {
+                libc::free(template.cast());
+                return std::ptr::null_mut();
+            }
+            Some(template)
+        }
+        _ => None,
+    }
+} }

@@ -23,7 +23,7 @@
 //! descriptor. The keeper waits for that byte through another description of the same memory file.
 
 use super::Open;
-use crate::backend::{LockSession, backend};
+use crate::backend::LockSession;
 use crate::errno::{Fail, Res};
 use crate::hooks::waiting;
 use crate::{placeholder, sys, table};
@@ -221,7 +221,7 @@ pub fn flock(open: &Open, fd: c_int, kind: Option<LockKind>, wait: bool) -> Res<
 
 fn acquire(open: &Open, kind: LockKind, wait: bool) -> Res<OwnLock> {
     let token = open.token().ok_or(libc::EBADF)?;
-    let session = backend()?.lock_session(&token)?;
+    let session = open.session()?.lock_session(&token, &open.path())?;
     waiting(wait, |stop| session.file().lock(LockSpace::Flock, true, Some(kind), WHOLE, stop))?;
     Ok(OwnLock { session, kind })
 }
@@ -305,7 +305,7 @@ pub fn keep_open(open: &Open, fd: c_int) -> Res<()> {
     if sys::is_range_locked(probe.0, of.first + OPEN, 1)? {
         return Ok(());
     }
-    let session = backend()?.lock_session(&open.token().ok_or(libc::EBADF)?)?;
+    let session = open.session()?.lock_session(&open.token().ok_or(libc::EBADF)?, &open.path())?;
     start_keeper(session, of, fd, OPEN).map_err(failed)
 }
 

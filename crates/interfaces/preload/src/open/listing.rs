@@ -1,7 +1,7 @@
 //! Position and cached names of an open directory.
 
 use super::Open;
-use crate::backend::{Name, backend};
+use crate::backend::{Backend, Name, backend, session};
 use crate::errno::Res;
 use crate::route::WeftPath;
 
@@ -24,13 +24,21 @@ impl Listing {
         Ok(Self { weft_path, page: Vec::from(dots).into_iter(), more: true, after: Vec::new(), returned: 0 })
     }
 
+    /// Returns the file system of the user who opened the directory, whose rights it keeps.
+    fn backend(&self) -> Res<&'static Backend> {
+        match self.weft_path.base.and_then(|(base, _)| session(base.session)) {
+            Some(opener) => Ok(opener),
+            None => backend(),
+        }
+    }
+
     /// Returns the next name if it `fits`; otherwise keeps it.
     pub fn next_if(&mut self, fits: impl FnOnce(&Name) -> bool) -> Res<Option<Name>> {
         while self.page.as_slice().is_empty() {
             if !self.more {
                 return Ok(None);
             }
-            let (page, more) = backend()?.list(&self.weft_path, &self.after)?;
+            let (page, more) = self.backend()?.list(&self.weft_path, &self.after)?;
             if let Some(last) = page.last() {
                 self.after.clone_from(&last.name);
             }

@@ -14,7 +14,7 @@ pub use flocks::{Description, before_sharing, flock};
 pub use gather::{Memory, gather, settle};
 pub use listing::Listing;
 pub use nameless::{keep_inherited, note_removed};
-pub use opening::{close, install, open, page_len_hint, with_layout, with_page_len};
+pub use opening::{close, install, open, open_place, page_len_hint, with_layout, with_page_len};
 pub use origin::{Access, HostDescriptor};
 pub use record_locks::{has_record_locks, note_lock, release_locks};
 pub use turn::take_turns;
@@ -23,7 +23,7 @@ use crate::backend::{self, File};
 use crate::errno::Res;
 use crate::lock::Lock;
 use crate::route::{self, Base, WeftPath};
-use crate::{guard, placeholder, sys};
+use crate::{placeholder, sys};
 use origin::Origin;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -75,6 +75,13 @@ impl Open {
     /// Creates a description that another process opened; the file is opened at its first use.
     pub fn inherited(token: Vec<u8>, text: Vec<u8>, flags: c_int, directory: bool, lock_byte: u64) -> Self {
         Self::with(Origin::Weft(Some(token)), text, flags, directory, Description::inherited(lock_byte))
+    }
+
+    /// Creates the working directory of another program image; without a token, from its path. It is opened at its first
+    /// use.
+    pub fn inherited_place(token: Option<Vec<u8>>, text: Vec<u8>) -> Self {
+        let flags = libc::O_PATH | libc::O_DIRECTORY;
+        Self::with(Origin::Weft(token), text, flags, true, Description::inherited(0))
     }
 
     /// Creates the description of a file of the host whose bytes go through delegates. They are joined at its first use.
@@ -137,12 +144,17 @@ impl Open {
         let file = self.file.load(Ordering::Acquire);
         if file.is_null() || self.generation.load(Ordering::Acquire) != backend::generation() {
             // SAFETY: null, or not freed before the drop.
-            let fresh = origin.open(unsafe { file.as_ref() })?;
+            let fresh = origin.open(unsafe { file.as_ref() }, self)?;
             self.file.store(Box::into_raw(Box::new(fresh)), Ordering::Release);
             self.generation.store(backend::generation(), Ordering::Release);
         }
         // SAFETY: just seen or stored.
         Ok(unsafe { &*self.file.load(Ordering::Acquire) })
+    }
+
+    /// Returns the file system in which the file can be opened again.
+    fn session(&self) -> Res<&'static backend::Backend> {
+        origin::session_for(Some(self.file()?))
     }
 
     /// Returns the data with which another process can open the file; `None` for a file of the host.
@@ -196,10 +208,12 @@ impl Open {
         if self.is_host() { self.path() } else { route::full(&self.text) }
     }
 
-    /// Returns the inode from which relative paths are walked, for a directory.
-    pub fn directory_base(&self) -> Option<Base> {
-        let _inside = guard::enter();
-        if self.directory { self.file().ok()?.base().ok() } else { None }
+    /// Returns the inode from which relative paths are walked.
+    pub fn directory_base(&self) -> Res<Base> {
+        if !self.directory {
+            return Err(libc::ENOTDIR.into());
+        }
+        crate::serve::inside(|| self.file()?.base())
     }
 
     pub fn is_directory(&self) -> bool {
@@ -249,7 +263,9 @@ impl Open {
 
     /// Returns the file by its inode.
     pub fn weft_path(&self) -> Res<WeftPath> {
-        self.file()?.weft_path()
+        let text = self.path();
+        let start = text.len();
+        Ok(WeftPath::from_base(self.file()?.base()?, text, start))
     }
 
     /// Writes the bytes that delegates hold to the underlying file.

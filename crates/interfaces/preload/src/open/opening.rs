@@ -93,6 +93,11 @@ pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
     }
 }
 
+/// Opens the directory at `weft_path` as a place for walks, without a descriptor. `text` is its path.
+pub fn open_place(weft_path: &WeftPath, text: Vec<u8>) -> Res<Open> {
+    Ok(Open::new(backend()?.open(weft_path, &OpenRequest::place())?, text, libc::O_PATH | libc::O_DIRECTORY))
+}
+
 /// Makes the placeholder `fd` refer to `open`.
 pub fn install(fd: c_int, open: Arc<Open>) -> Res<c_int> {
     // A stream may exist over this number: the standard output after `close(1)`. `fopen` reports a failure.

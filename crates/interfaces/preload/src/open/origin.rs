@@ -1,8 +1,10 @@
 //! Origin of a description: how another process, or this one after a fork, opens its file again.
 
-use crate::backend::{File, backend};
+use super::Open;
+use crate::backend::{Backend, File, OpenRequest, backend, identity, session};
 use crate::errno::Res;
 use crate::over::HostFileId;
+use crate::route::WeftPath;
 use weft_env::real::RealFile;
 
 /// Rights of a descriptor.
@@ -33,17 +35,31 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Opens the file for this process; `before` is the file that its parent had open.
-    pub fn open(&mut self, before: Option<&File>) -> Res<File> {
+    /// Opens the file of `open` for this process; `before` is the file that its parent had open.
+    pub fn open(&mut self, before: Option<&File>, open: &Open) -> Res<File> {
         match self {
             Self::Weft(token) => {
                 let known = token.take().or_else(|| before.and_then(File::token));
                 *token = known;
-                let file = backend()?.adopt(token.as_deref().ok_or(libc::EBADF)?)?;
+                let file = match token.as_deref() {
+                    Some(token) => session_for(before)?.adopt(token, &open.path())?,
+                    // Only the path of a working directory may come alone.
+                    None => backend()?.open(&WeftPath::at(open.path()), &OpenRequest::place())?,
+                };
                 *token = None;
                 Ok(file)
             }
             Self::Host(descriptor) => File::of_host(descriptor),
         }
+    }
+}
+
+/// Returns the file system in which a file is opened again, by a forked child or for a lock: that of the user who had it
+/// open, if this process can connect as that user.
+pub fn session_for(before: Option<&File>) -> Res<&'static Backend> {
+    let former = before.and_then(|file| session(file.session().ok()?));
+    match former.filter(|former| identity::can_be(former.identity())) {
+        Some(former) => Ok(former),
+        None => backend(),
     }
 }

@@ -187,7 +187,7 @@ fn absolute(dir: c_int, path: &[u8]) -> Option<Vec<u8>> {
         return Some(pathname::fold(path));
     }
     let from = if dir == libc::AT_FDCWD {
-        route::cwd().map_or_else(sys::getcwd, |text| route::full(&text))
+        route::cwd().map_or_else(sys::getcwd, |cwd| route::full(&cwd.text()))
     } else if let Some(open) = table::get(dir) {
         open.full_path()
     } else {

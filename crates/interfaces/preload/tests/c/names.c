@@ -1,5 +1,6 @@
 /* Names: links, renames, relative and climbing paths, attributes, times. */
 #include "check.h"
+#include <sys/ipc.h>
 static char mount[PATH_MAX];
 MAIN
     struct stat st, st2;
@@ -160,5 +161,28 @@ MAIN
     CHECK(mkdtemp(t3) && stat(t3, &st) == 0 && S_ISDIR(st.st_mode));
     char bad[] = "short";
     FAILS(mkstemp(bad), EINVAL);
+    /* Patterns with braces and a tilde, and functions that look at a path inside the C library. */
+    CHECK(mkdir("gl", 0755) == 0 && mkdir("gl/dir", 0755) == 0);
+    put("gl/one", ""), put("gl/two", "");
+    glob_t found;
+    snprintf(path, sizeof path, "{%s/gl/one,%s/gl/t*,%s/gl/none*}", mount, mount, mount);
+    CHECK(glob(path, GLOB_BRACE, NULL, &found) == 0 && found.gl_pathc == 2 && strstr(found.gl_pathv[1], "/gl/two"));
+    globfree(&found);
+    CHECK(glob("gl/*", GLOB_MARK, NULL, &found) == 0 && found.gl_pathc == 3 && same(found.gl_pathv[0], "gl/dir/"));
+    globfree(&found);
+    CHECK(glob("gl/*", GLOB_ONLYDIR, NULL, &found) == 0 && found.gl_pathc >= 1 && same(found.gl_pathv[0], "gl/dir"));
+    globfree(&found);
+    const char *home = getenv("HOME");
+    char kept[PATH_MAX];
+    snprintf(kept, sizeof kept, "%s", home ? home : "/");
+    CHECK(setenv("HOME", mount, 1) == 0 && glob("~/gl/o*", GLOB_TILDE, NULL, &found) == 0 && found.gl_pathc == 1);
+    globfree(&found);
+    CHECK(setenv("HOME", kept, 1) == 0);
+    CHECK(ftok("gl/one", 1) != -1 && ftok("gl/one", 1) == ftok("gl/../gl/one", 1) && ftok("gl/one", 1) != ftok("gl/two", 1));
+    FAILS(ftok("gl/none", 1), ENOENT);
+    CHECK(unsetenv("TMPDIR") == 0);
+    char *fresh_name = tempnam("gl", "prefix");
+    CHECK(fresh_name && strncmp(fresh_name, "gl/prefi", 8) == 0 && access(fresh_name, F_OK) == -1 && errno == ENOENT);
+    free(fresh_name);
     return 0;
 }

@@ -4,12 +4,14 @@
 //! library's name would reach the replacement again, so every call that could is made by number.
 
 mod file;
+mod ids;
 mod memory;
 mod processor;
 pub mod reserved;
 mod socket;
 
 pub use file::*;
+pub use ids::*;
 pub use memory::*;
 pub use processor::*;
 pub use socket::*;
