@@ -74,7 +74,7 @@ impl Change {
         }
     }
 
-    /// Returns whether the byte at `at` of a page written back is the one from before the change.
+    /// Returns whether `byte` at `at`, which the kernel writes back, is unchanged since before the change.
     fn is_before(&self, at: u64, byte: u8) -> bool {
         let of_page = |content: &[u8]| content[(at % PAGE) as usize] == byte;
         self.range.start() <= at
