@@ -68,7 +68,8 @@ fn time_of(time: Option<SetTime>) -> PathTime {
 }
 
 fn set(at: &HostPath, set: SetAttr) -> io::Result<()> {
-    let SetAttr { mode, uid, gid, atime, mtime } = set;
+    // The system itself drops set-id bits at a write.
+    let SetAttr { mode, uid, gid, atime, mtime, written_by: _ } = set;
     // First the owner, because the system removes set-id bits with it.
     if uid.is_some() || gid.is_some() {
         path::chown(&at.path, uid, gid, at.follow)?;
@@ -93,7 +94,7 @@ impl FileSystem for HostFs {
         mode: u32,
         _layout: &LayoutSpec,
     ) -> Result<HostFile<RealEnv>> {
-        let OpenFlags { read, write, create, exclusive, truncate, directory } = flags;
+        let OpenFlags { read, write, create, exclusive, truncate, directory, execute: _ } = flags;
         let how = PathOpen { read, write, create, exclusive, truncate, directory, follow: at.follow, mode };
         let file = of(&at.path, self.env.open_path(&at.path, &how))?;
         Ok(HostFile::new(file, at.path.as_os_str().as_bytes().to_vec()))

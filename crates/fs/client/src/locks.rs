@@ -151,11 +151,26 @@ impl<E: Env> OpenFile<E> {
         owner: LockOwner,
         kind: LockKind,
         range: LockRange,
+        wait: Wait<'_>,
+    ) -> Result<()> {
+        self.lock_for(self.state.session.core.options.pid, space, owner, kind, range, wait).await
+    }
+
+    /// Acquires a lock on `range` for the process `pid`, which others see as its holder.
+    ///
+    /// # Errors
+    /// Errors of [`OpenFile::lock`].
+    pub async fn lock_for(
+        &self,
+        pid: u32,
+        space: LockSpace,
+        owner: LockOwner,
+        kind: LockKind,
+        range: LockRange,
         mut wait: Wait<'_>,
     ) -> Result<()> {
         let state = &self.state;
         state.check()?;
-        let pid = state.session.core.options.pid;
         let handle = self.handle();
         state
             .session
@@ -170,7 +185,7 @@ impl<E: Env> OpenFile<E> {
             let reply = state.session.call(Effect::Repeatable, request).await;
             match reply.map_err(|error| state.explained(error))? {
                 MetaReply::Locked => {
-                    let lock = ReclaimLock { file: self.file(), space, owner, kind, range };
+                    let lock = ReclaimLock { file: self.file(), space, owner, kind, range, pid };
                     state.session.core.registry.locked(lock);
                     return Ok(());
                 }

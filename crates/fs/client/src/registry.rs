@@ -216,6 +216,7 @@ mod tests {
             owner: LockOwner::Process(owner),
             kind: LockKind::Exclusive,
             range: LockRange { start, end },
+            pid: 0,
         }
     }
 

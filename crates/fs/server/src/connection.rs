@@ -7,7 +7,7 @@ use crate::connections::Entry;
 use crate::data::DataConnection;
 use crate::greeting::{Greeted, GreetingError, greet};
 use crate::latency::Operation;
-use crate::metadata::{self, ConnectionContext};
+use crate::metadata::{self, ConnectionContext, HostName};
 use crate::pending::GreetingSlot;
 use crate::server::{Shared, start_greetings};
 use crate::status;
@@ -100,9 +100,10 @@ async fn serve<E: Env>(
     }
     entry.greeted(greeted.principal.is_server, shared.config.limits.stall_timeout);
     let metadata = shared.metadata.as_ref().map(|service| {
-        let Greeted { session, slot, ref principal, pid, job, .. } = greeted;
+        let Greeted { session, slot, ref principal, pid, job, ref process, .. } = greeted;
         let is_on_host = matches!(link.conn().peer(), Peer::Local { .. });
-        (service, service.connected_as(session, slot, principal.clone(), (pid, job), is_on_host))
+        let host = HostName::of(&process.host);
+        (service, service.connected_as(session, slot, principal.clone(), (pid, job, host), is_on_host))
     });
     let context = metadata.as_ref().map(|(_, context)| context);
     let rights = shared.rights_of(&greeted);

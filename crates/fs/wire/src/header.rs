@@ -34,7 +34,7 @@ pub const ATTACHMENTS_MAX: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"WEFT";
 /// Version of the protocol; both sides must use the same one.
-pub const VERSION: u8 = 20;
+pub const VERSION: u8 = 21;
 const FLAG_CHECK: u8 = 1;
 const FLAG_SEALED: u8 = 2;
 

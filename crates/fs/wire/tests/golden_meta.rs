@@ -124,6 +124,7 @@ fn lost_lock() -> ReclaimLock {
         owner: LockOwner::Process(0),
         kind: LockKind::Exclusive,
         range: RANGE,
+        pid: 300,
     }
 }
 
@@ -198,6 +199,7 @@ fn encoded_requests_match_the_golden_bytes() {
         gid: None,
         atime: Some(SetTime::Now),
         mtime: Some(SetTime::At(Timestamp::from_parts(-1, 0))),
+        written_by: Some(Writer::Other),
     };
     let claim = TargetClaim::Identity {
         cluster: ClusterId(299),
@@ -454,7 +456,12 @@ fn encoded_replies_match_the_golden_bytes() {
         MetaReply::Layout { layout: Some(layout()), default: Some(spec()) },
         MetaReply::Locked,
         MetaReply::LockWait(12),
-        MetaReply::Holder(Some(HeldLock { kind: LockKind::Shared, range: RANGE, pid: 9 })),
+        MetaReply::Holder(Some(HeldLock {
+            kind: LockKind::Shared,
+            range: RANGE,
+            pid: 9,
+            is_of_open_file: true,
+        })),
         MetaReply::Reclaimed {
             lost_opens: vec![HandleId(5)],
             lost_locks: vec![lost_lock()],

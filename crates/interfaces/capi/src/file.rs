@@ -65,6 +65,7 @@ impl File {
             exclusive: has(libc::O_CREAT) && has(libc::O_EXCL),
             truncate: has(libc::O_TRUNC),
             directory: has(libc::O_DIRECTORY),
+            execute: false,
         };
         let mode = if wanted.create { unmasked(mode) } else { 0 };
         let follow = !has(libc::O_NOFOLLOW) && !wanted.exclusive;

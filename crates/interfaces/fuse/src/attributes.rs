@@ -43,9 +43,26 @@ impl WeftFilesystem {
             return Ok((block_on(handle.file.attr())?, self.ttl()));
         }
         let client = self.client(request);
-        let (known, until) = self.look_up(&client, &self.inode_proofs.inode(ino))?;
+        let (known, until) = match self.look_up(&client, &self.inode_proofs.inode(ino)) {
+            Err(error) if error.errno() == libc::ESTALE => {
+                let held = self.replaced.get(ino.0).ok_or(error)?;
+                return Ok((held.attr.clone(), Duration::ZERO));
+            }
+            result => result?,
+        };
         let used = until.map(|until| self.pages.names.queried((known.attr.file, until), client.env().now()));
         Ok((known.attr, used.unwrap_or_default().max(self.ttl())))
+    }
+
+    /// Returns the target of a symbolic link.
+    pub fn target_of(&self, request: &Request, ino: INodeNo) -> Answer<Vec<u8>> {
+        match block_on(self.client(request).readlink(&self.inode_proofs.inode(ino))) {
+            Err(error) if error.errno() == libc::ESTALE => {
+                let held = self.replaced.get(ino.0).and_then(|held| held.target.clone());
+                Ok(held.ok_or(error)?)
+            }
+            target => Ok(target?),
+        }
     }
 
     /// Changes attributes, including the size. Returns the new attributes.
@@ -60,7 +77,12 @@ impl WeftFilesystem {
         let at = self.inode_proofs.inode(ino);
         if let Some(size) = changes.size {
             match fh.and_then(|fh| self.files.get(fh.0)) {
-                Some(handle) => block_on(handle.file.truncate(ByteLen(size)))?,
+                Some(handle) => {
+                    if request.uid() != 0 {
+                        self.take_set_ids(request, &handle);
+                    }
+                    block_on(handle.file.truncate(ByteLen(size)))?;
+                }
                 None => block_on(client.truncate(&at, ByteLen(size)))
                     .map_err(|error| error.about(&self.names.path(ino.0)))?,
             }
@@ -81,6 +103,7 @@ impl WeftFilesystem {
             gid: changes.gid,
             atime: changes.atime.map(set_time),
             mtime: changes.mtime.map(set_time),
+            written_by: None,
         };
         if set != SetAttr::default() {
             block_on(client.set_attr(&at, set))?;

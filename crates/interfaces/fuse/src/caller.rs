@@ -3,9 +3,6 @@
 use fuser::Request;
 use weft_wire::hello::Identity;
 
-/// Maximum number of times that a thread which is not asleep yet is examined again.
-const CHECKS_MAX: u32 = 100;
-
 /// Returns the identity of the process that made a request. Supplementary groups are read from /proc, because the
 /// kernel does not send them; root needs none.
 pub fn identity(request: &Request) -> Identity {
@@ -44,20 +41,6 @@ pub fn interrupted(pid: u32) -> bool {
     let held_back = mask("SigBlk:") | mask("SigIgn:");
     let kill = 1 << (libc::SIGKILL - 1);
     pending & (!held_back | kill) != 0
-}
-
-/// Returns the system call in which a thread waits for this mount; `None` if it cannot be determined.
-pub fn system_call(thread: u32) -> Option<libc::c_long> {
-    // The thread has sent its request and is asleep, or will be soon.
-    for _ in 0..CHECKS_MAX {
-        let line = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
-        let number = line.split_whitespace().next()?;
-        if number != "running" {
-            return number.parse().ok().filter(|number| *number >= 0);
-        }
-        std::thread::yield_now();
-    }
-    None
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 use weft_core::{FileId, Timestamp};
 use weft_wire::meta::{Attr, FileType, OpenFlags, SetTime};
 
+/// Flag of an open by execve (`__FMODE_EXEC`). The kernel accepts it from no program.
+const EXECUTE: i32 = 0x20;
 /// Preferred transfer size that `stat` reports, in bytes.
 const BLOCK_SIZE: u32 = 1 << 20;
 
@@ -114,6 +116,7 @@ pub fn open_flags(flags: i32) -> OpenFlags {
         exclusive: flags & libc::O_EXCL != 0,
         truncate: flags & libc::O_TRUNC != 0,
         directory: flags & libc::O_DIRECTORY != 0,
+        execute: flags & EXECUTE != 0,
     }
 }
 

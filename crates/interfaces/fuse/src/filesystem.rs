@@ -12,10 +12,13 @@ use crate::directories::Listing;
 use crate::handles::Handles;
 use crate::inode_proofs::InodeProofs;
 use crate::leased_names::Used;
-use crate::locks::LockCall;
+use crate::lock_call::{Family, LockCall};
+use crate::lock_owners::LockOwners;
 use crate::names::Names;
 use crate::open::OpenHandle;
 use crate::pages::Pages;
+use crate::releases::Releases;
+use crate::replaced_names::{Held, ReplacedNames};
 use crate::splice::Splicer;
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -31,14 +34,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, SystemTime};
-use weft_client::{Client, Error, LastKnown};
+use weft_client::{Client, Error, LastKnown, OpenFile};
 use weft_core::{Extent, FileOffset, Nanos};
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{Attr, InodePath};
+use weft_wire::meta::{Attr, InodePath, LayoutSpec, OpenFlags as OpenFlagsOfWeft};
 
 /// Maximum length of a write that the kernel may send and of a read that it may request, in bytes.
 pub const TRANSFER_LEN_MAX: u32 = 1 << 20;
+
+/// Maximum number of attempts to hold a name that is replaced again and again.
+const HELD_TRIES: u32 = 100;
 
 /// File system that the kernel sees.
 pub struct WeftFilesystem {
@@ -55,6 +61,9 @@ pub struct WeftFilesystem {
     pub inode_proofs: InodeProofs,
     /// Number of waits for locks in progress.
     pub lock_waits: Arc<AtomicU32>,
+    pub lock_owners: Arc<LockOwners>,
+    pub releases: Releases,
+    pub replaced: Arc<ReplacedNames>,
 }
 
 impl WeftFilesystem {
@@ -75,6 +84,9 @@ impl WeftFilesystem {
             names: Names::default(),
             inode_proofs: InodeProofs::default(),
             lock_waits: Arc::default(),
+            lock_owners: Arc::default(),
+            releases: Releases::default(),
+            replaced: Arc::default(),
         }
     }
 
@@ -118,6 +130,44 @@ impl WeftFilesystem {
         if let Some((parent, name)) = self.pages.names.place(ino.0) {
             self.names.learn(ino.0, parent, &name);
         }
+    }
+
+    /// Notes a failure that makes the kernel repeat the path walk of the caller.
+    pub fn noted<T>(&self, request: &Request, result: Answer<T>) -> Answer<T> {
+        if matches!(result, Err(Refusal(Errno::ESTALE))) {
+            self.replaced.failed(request.pid());
+        }
+        result
+    }
+
+    /// Looks up a name and holds what it finds; see [`crate::replaced_names`].
+    fn look_up_held(&self, client: &Client<RealEnv>, at: &InodePath) -> Result<Attr, Error> {
+        for _ in 0..HELD_TRIES {
+            let spec = LayoutSpec::default();
+            let (file, target) = match block_on(client.open(at, OpenFlagsOfWeft::default(), 0, &spec)) {
+                Ok(file) => (Some(file), None),
+                // No other kind of file is refused without access.
+                Err(error) if matches!(error.errno(), libc::ELOOP | libc::ENXIO) => {
+                    (None, Some(error.errno()))
+                }
+                Err(error) => return Err(error),
+            };
+            let place = file.as_ref().map_or_else(|| at.clone(), OpenFile::place);
+            let attr = block_on(client.stat_last_known(&place))?.attr;
+            let target = match target {
+                Some(libc::ELOOP) => {
+                    let link = InodePath::at_inode(attr.file, attr.proof);
+                    match block_on(client.readlink(&link)) {
+                        Err(error) if error.errno() == libc::ESTALE => continue,
+                        target => Some(target?),
+                    }
+                }
+                _ => None,
+            };
+            self.replaced.hold(Held { attr: attr.clone(), file, target });
+            return Ok(attr);
+        }
+        block_on(client.stat_last_known(at)).map(|known| known.attr)
     }
 
     fn attr(&self, result: Answer<Attr>, reply: ReplyAttr) {
@@ -169,6 +219,13 @@ impl Filesystem for WeftFilesystem {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.learn_leased_name(parent);
         let (client, at) = (self.client(request), self.inode_proofs.child(parent, name));
+        if self.replaced.is_repeated(request.pid()) {
+            let found = self.look_up_held(&client, &at);
+            if let Ok(attr) = &found {
+                self.names.learn(attr.file.0, parent.0, name.as_bytes());
+            }
+            return self.entry(found, reply);
+        }
         let found = self.look_up(&client, &at);
         let mut used = Used::default();
         if let Ok((known, until)) = &found {
@@ -186,7 +243,7 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        let result = self.attributes_of(request, ino, fh);
+        let result = self.noted(request, self.attributes_of(request, ino, fh));
         match (result, fh.and_then(|fh| self.files.get(fh.0))) {
             (Ok((found, ttl)), Some(handle)) => {
                 self.pages.answer_size(&handle, found.size, move |stored| {
@@ -217,13 +274,13 @@ impl Filesystem for WeftFilesystem {
         reply: ReplyAttr,
     ) {
         let changes = Changes { mode, uid, gid, size, atime, mtime };
-        self.attr(self.change(request, ino, fh, changes), reply);
+        self.attr(self.noted(request, self.change(request, ino, fh, changes)), reply);
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
-        match block_on(self.client(request).readlink(&self.inode_proofs.inode(ino))) {
+        match self.noted(request, self.target_of(request, ino)) {
             Ok(target) => reply.data(&target),
-            Err(error) => reply.error(Refusal::from(error).0),
+            Err(Refusal(errno)) => reply.error(errno),
         }
     }
 
@@ -308,13 +365,12 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        self.entry(
-            block_on(
-                self.client(request)
-                    .link(&self.inode_proofs.inode(ino), &self.inode_proofs.child(newparent, newname)),
-            ),
-            reply,
-        );
+        let (from, to) = (self.inode_proofs.inode(ino), self.inode_proofs.child(newparent, newname));
+        let linked = block_on(self.client(request).link(&from, &to));
+        if linked.as_ref().is_err_and(|error| error.errno() == libc::ESTALE) {
+            self.replaced.failed(request.pid());
+        }
+        self.entry(linked, reply);
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -328,7 +384,7 @@ impl Filesystem for WeftFilesystem {
             }
             Ok(file)
         });
-        match opened {
+        match self.noted(request, opened) {
             Ok(file) => {
                 let (fh, kernel) = self.keep(file, flags);
                 reply.opened(fh, kernel);
@@ -385,7 +441,7 @@ impl Filesystem for WeftFilesystem {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -398,7 +454,7 @@ impl Filesystem for WeftFilesystem {
         match self.handle(fh) {
             Ok(handle) => {
                 if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                    self.take_set_ids(&handle);
+                    self.take_set_ids(request, &handle);
                 }
                 if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
                     self.write_back_for(&handle, FileOffset(offset), data, reply);
@@ -428,11 +484,11 @@ impl Filesystem for WeftFilesystem {
         _ino: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
-        lock_owner: Option<LockOwner>,
+        _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.close_handle(fh, lock_owner);
+        self.close_handle(fh);
         reply.ok();
     }
 
@@ -441,7 +497,7 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.open_directory(request, ino) {
+        match self.noted(request, self.open_directory(request, ino)) {
             Ok(fh) => reply.opened(fh, FopenFlags::empty()),
             Err(Refusal(errno)) => reply.error(errno),
         }
@@ -500,9 +556,10 @@ impl Filesystem for WeftFilesystem {
 
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let at = self.inode_proofs.inode(ino);
-        match block_on(self.client(request).statfs(Some(&at))) {
+        let space = block_on(self.client(request).statfs(Some(&at)));
+        match self.noted(request, space.map_err(Refusal::from)) {
             Ok(space) => attributes::statfs(&space, reply),
-            Err(error) => reply.error(Refusal::from(error).0),
+            Err(Refusal(errno)) => reply.error(errno),
         }
     }
 
@@ -516,26 +573,25 @@ impl Filesystem for WeftFilesystem {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        done(self.set_xattr(request, ino, name, value, flags), reply);
+        done(self.noted(request, self.set_xattr(request, ino, name, value, flags)), reply);
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        answer::sized(self.xattr(request, ino, name), size, reply);
+        answer::sized(self.noted(request, self.xattr(request, ino, name)), size, reply);
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        answer::sized(self.xattr_names(request, ino), size, reply);
+        answer::sized(self.noted(request, self.xattr_names(request, ino)), size, reply);
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(self.remove_xattr(request, ino, name), reply);
+        done(self.noted(request, self.remove_xattr(request, ino, name)), reply);
     }
 
     fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        finished(
-            block_on(self.client(request).access(&self.inode_proofs.inode(ino), mask.bits() as u32)),
-            reply,
-        );
+        let at = self.inode_proofs.inode(ino);
+        let allowed = block_on(self.client(request).access(&at, mask.bits() as u32));
+        done(self.noted(request, allowed.map_err(Refusal::from)), reply);
     }
 
     fn getlk(
@@ -547,12 +603,13 @@ impl Filesystem for WeftFilesystem {
         start: u64,
         end: u64,
         typ: i32,
-        _pid: u32,
+        pid: u32,
         reply: ReplyLock,
     ) {
+        let (owner, thread, process) = (lock_owner.0, request.pid(), pid);
         let call =
-            LockCall { owner: lock_owner.0, start, end, kind: typ, thread: request.pid(), wait: false };
-        match self.conflicting_lock(fh, call) {
+            LockCall { family: Family::Process, owner, start, end, kind: typ, thread, process, wait: false };
+        match self.conflicting_lock(fh, call.of(request, fh.0)) {
             Ok((start, end, typ, pid)) => reply.locked(start, end, typ, pid),
             Err(Refusal(errno)) => reply.error(errno),
         }
@@ -567,18 +624,19 @@ impl Filesystem for WeftFilesystem {
         start: u64,
         end: u64,
         typ: i32,
-        _pid: u32,
+        pid: u32,
         sleep: bool,
         reply: ReplyEmpty,
     ) {
+        let (owner, thread, process) = (lock_owner.0, request.pid(), pid);
         let call =
-            LockCall { owner: lock_owner.0, start, end, kind: typ, thread: request.pid(), wait: sleep };
-        self.lock_for(fh, call, reply);
+            LockCall { family: Family::Process, owner, start, end, kind: typ, thread, process, wait: sleep };
+        self.lock_for(fh, call.of(request, fh.0), reply);
     }
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -586,6 +644,7 @@ impl Filesystem for WeftFilesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        self.take_set_ids_of_user(request, fh);
         self.allocate_for(fh, offset, length, mode, reply);
     }
 

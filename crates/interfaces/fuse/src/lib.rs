@@ -25,10 +25,14 @@ mod handles;
 mod inode_proofs;
 mod kernel_size;
 mod leased_names;
+mod lock_call;
+mod lock_owners;
 mod locks;
 mod names;
 mod open;
 mod pages;
+mod releases;
+mod replaced_names;
 mod splice;
 
 use filesystem::{TRANSFER_LEN_MAX, WeftFilesystem};

@@ -1,92 +1,33 @@
-//! Locks of processes behind the mount.
-//!
-//! The FUSE library does not distinguish `flock` from `fcntl` locks. If a lock could be either, the caller's system
-//! call is looked up in /proc, which root may do and other users often may not.
-//!
-//! A lock of unknown kind is taken in both families. It then excludes `flock` and `fcntl` locks by other nodes and by
-//! the preload library. A program that uses both kinds on one whole file at once would wait for itself.
+//! Locks of processes behind the mount; see [`crate::lock_call`] and [`crate::lock_owners`].
 
 use crate::answer::{Answer, Refusal, done};
-use crate::caller::{interrupted, system_call};
+use crate::caller::interrupted;
 use crate::filesystem::WeftFilesystem;
+use crate::lock_call::{Family, KERNEL_END, LockCall};
+use crate::lock_owners::LockOwners;
+use crate::open::OpenHandle;
 use fuser::{Errno, FileHandle, ReplyEmpty};
-use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weft_client::{Error, OpenFile, Wait};
+use weft_client::{OpenFile, Wait};
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, OpenFlags};
+use weft_wire::meta::{HeldLock, LockKind, LockOwner, LockRange, LockSpace};
 
 /// Maximum number of concurrent waits; each needs a thread.
 const WAITS_MAX: u32 = 256;
-/// End of a lock in the kernel's format that extends to the end of the file, however long.
-const KERNEL_END: u64 = i64::MAX as u64;
-
-/// Locks acquired through one open file, so that closing it releases only these.
-#[derive(Default)]
-pub struct HandleLocks {
-    owners: Mutex<BTreeSet<u64>>,
-}
-
-/// Lock request of the kernel.
-#[derive(Clone, Copy, Debug)]
-pub struct LockCall {
-    /// The kernel's number for the owner.
-    pub owner: u64,
-    /// First byte.
-    pub start: u64,
-    /// Last byte.
-    pub end: u64,
-    /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
-    pub kind: i32,
-    /// Thread of the caller.
-    pub thread: u32,
-    /// Whether to wait.
-    pub wait: bool,
-}
-
-impl LockCall {
-    fn range(&self) -> LockRange {
-        let end = if self.end >= KERNEL_END { u64::MAX } else { self.end + 1 };
-        LockRange { start: self.start, end }
-    }
-
-    fn whole(&self) -> bool {
-        self.start == 0 && self.end >= KERNEL_END
-    }
-
-    /// Returns the families in which the lock may be. The kernel allows a record lock only through a file opened for
-    /// the corresponding access: any other lock is a `flock`.
-    fn spaces(&self, open: OpenFlags) -> &'static [LockSpace] {
-        let fits = match self.lock_kind() {
-            Some(LockKind::Shared) => open.read,
-            Some(LockKind::Exclusive) => open.write,
-            None => true,
-        };
-        match (self.whole(), fits) {
-            (false, _) => &[LockSpace::Record],
-            (true, false) => &[LockSpace::Flock],
-            (true, true) => match system_call(self.thread) {
-                Some(libc::SYS_flock) => &[LockSpace::Flock],
-                Some(libc::SYS_fcntl) => &[LockSpace::Record],
-                _ => &[LockSpace::Record, LockSpace::Flock],
-            },
-        }
-    }
-
-    fn lock_kind(&self) -> Option<LockKind> {
-        match self.kind {
-            libc::F_RDLCK => Some(LockKind::Shared),
-            libc::F_WRLCK => Some(LockKind::Exclusive),
-            _ => None,
-        }
-    }
-}
+const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
 
 impl WeftFilesystem {
     /// Returns the conflicting lock in the kernel's format.
     pub fn conflicting_lock(&self, fh: FileHandle, call: LockCall) -> Answer<(u64, u64, i32, u32)> {
-        Ok(to_kernel(test(&self.handle(fh)?.file, call)?))
+        let file = &self.handle(fh)?.file;
+        let may_end = self.may_be_ending(file);
+        let mut holder = test(file, call)?;
+        if may_end && holder.is_some_and(|holder| holder.is_of_open_file) {
+            self.releases.settle();
+            holder = test(file, call)?;
+        }
+        Ok(to_kernel(holder))
     }
 
     /// Acquires, changes or releases a lock, and replies.
@@ -95,18 +36,23 @@ impl WeftFilesystem {
             Ok(handle) => handle,
             Err(Refusal(errno)) => return reply.error(errno),
         };
-        let answer = move |reply| done(set(&handle.file, &handle.locks, call), reply);
         if !call.wait {
-            return answer(reply);
+            let may_end = self.may_be_ending(&handle.file);
+            let mut result = set(&handle, fh, &self.lock_owners, call);
+            if may_end && matches!(result, Err(Refusal(Errno::EAGAIN))) {
+                self.releases.settle();
+                result = set(&handle, fh, &self.lock_owners, call);
+            }
+            return done(result, reply);
         }
         // A wait may be long and must not block a thread that serves the kernel.
         if self.lock_waits.fetch_add(1, Ordering::AcqRel) >= WAITS_MAX {
             self.lock_waits.fetch_sub(1, Ordering::AcqRel);
             return reply.error(Errno::ENOLCK);
         }
-        let waits = self.lock_waits.clone();
+        let (waits, owners) = (self.lock_waits.clone(), Arc::clone(&self.lock_owners));
         let spawned = std::thread::Builder::new().name("weft-lock".to_owned()).spawn(move || {
-            answer(reply);
+            done(set(&handle, fh, &owners, call), reply);
             waits.fetch_sub(1, Ordering::AcqRel);
         });
         if spawned.is_err() {
@@ -114,54 +60,70 @@ impl WeftFilesystem {
             self.lock_waits.fetch_sub(1, Ordering::AcqRel);
         }
     }
+
+    /// Whether the kernel may have reported the end of an open file with locks that another thread has not handled. To be asked
+    /// before the request that could meet such a lock.
+    fn may_be_ending(&self, file: &OpenFile<RealEnv>) -> bool {
+        self.lock_owners.may_be_ending(file.file()) || self.releases.are_in_progress()
+    }
+
+    /// Releases record locks of a process that has closed a descriptor.
+    pub fn release_locks_of(&self, file: &OpenFile<RealEnv>, fh: FileHandle, owner: u64) {
+        if self.lock_owners.flushed(file.file(), owner, fh.0) {
+            // An unreachable server drops the locks when this session ends.
+            let _ = block_on(file.unlock(LockSpace::Record, LockOwner::Process(owner), WHOLE));
+        }
+    }
+
+    /// Releases the locks that end with an open file.
+    pub fn release_locks_with(&self, file: &OpenFile<RealEnv>, fh: FileHandle) {
+        let (processes, owns_locks) = self.lock_owners.ended(file.file(), fh.0);
+        for owner in processes {
+            let _ = block_on(file.unlock(LockSpace::Record, LockOwner::Process(owner), WHOLE));
+        }
+        if owns_locks {
+            for space in [LockSpace::Record, LockSpace::Flock] {
+                let _ = block_on(file.unlock(space, LockOwner::Handle(file.handle()), WHOLE));
+            }
+        }
+    }
+}
+
+/// Returns family and owner of a lock as the metadata service knows them.
+fn place(file: &OpenFile<RealEnv>, call: LockCall) -> (LockSpace, LockOwner) {
+    match call.family {
+        Family::Flock => (LockSpace::Flock, LockOwner::Handle(file.handle())),
+        Family::OpenFile => (LockSpace::Record, LockOwner::Handle(file.handle())),
+        Family::Process => (LockSpace::Record, LockOwner::Process(call.owner)),
+    }
 }
 
 /// Acquires, changes or releases a lock.
-fn set(file: &OpenFile<RealEnv>, held: &HandleLocks, call: LockCall) -> Answer<()> {
-    let owner = LockOwner::Process(call.owner);
-    let Some(kind) = call.lock_kind() else {
-        // An owner holds locks of one kind only.
-        for space in [LockSpace::Record, LockSpace::Flock] {
-            block_on(file.unlock(space, owner, call.range()))?;
-        }
-        return Ok(());
+fn set(handle: &OpenHandle, fh: FileHandle, owners: &LockOwners, call: LockCall) -> Answer<()> {
+    let file = &handle.file;
+    let (space, owner) = place(file, call);
+    let Some(kind) = call.lock_kind() else { return Ok(block_on(file.unlock(space, owner, call.range()))?) };
+    let register = || match call.family {
+        Family::Process => owners.process_asks(file.file(), call.owner, fh.0),
+        Family::Flock | Family::OpenFile => owners.open_file_asks(file.file(), fh.0),
     };
-    held.owners.lock().insert(call.owner);
-    let spaces = call.spaces(file.flags());
-    for (taken, &space) in spaces.iter().enumerate() {
-        let mut gone = || interrupted(call.thread);
-        let wait = if call.wait { Wait::Until(&mut gone) } else { Wait::No };
-        let result: Result<(), Error> = block_on(file.lock(space, owner, kind, call.range(), wait));
-        if let Err(error) = result {
-            for &space in &spaces[..taken] {
-                let _ = block_on(file.unlock(space, owner, call.range()));
-            }
-            return Err(error.into());
-        }
-    }
+    register();
+    let mut gone = || interrupted(call.thread);
+    let wait = if call.wait { Wait::Until(&mut gone) } else { Wait::No };
+    block_on(file.lock_for(call.process, space, owner, kind, call.range(), wait))?;
+    // During a wait, another thread of the process may have closed a descriptor of the file.
+    register();
     Ok(())
 }
 
 /// Returns the conflicting lock.
 fn test(file: &OpenFile<RealEnv>, call: LockCall) -> Answer<Option<HeldLock>> {
     let Some(kind) = call.lock_kind() else { return Ok(None) };
-    let owner = LockOwner::Process(call.owner);
-    Ok(block_on(file.test_lock(LockSpace::Record, owner, kind, call.range()))?)
+    let (space, owner) = place(file, call);
+    Ok(block_on(file.test_lock(space, owner, kind, call.range()))?)
 }
 
-/// Releases the owner's locks on the file, as closing a descriptor does.
-pub fn release(file: &OpenFile<RealEnv>, held: &HandleLocks, owner: u64) {
-    if !held.owners.lock().remove(&owner) {
-        return;
-    }
-    let all = LockRange { start: 0, end: u64::MAX };
-    for space in [LockSpace::Record, LockSpace::Flock] {
-        // An unreachable server drops the locks when this session ends.
-        let _ = block_on(file.unlock(space, LockOwner::Process(owner), all));
-    }
-}
-
-/// Converts a lock to the kernel's format: first byte, last byte, kind, process.
+/// Converts a lock to the kernel's format: first byte, last byte, kind, process. The kernel takes no number for "no process" but 0.
 fn to_kernel(lock: Option<HeldLock>) -> (u64, u64, i32, u32) {
     match lock {
         None => (0, 0, libc::F_UNLCK, 0),
@@ -171,7 +133,7 @@ fn to_kernel(lock: Option<HeldLock>) -> (u64, u64, i32, u32) {
                 LockKind::Shared => libc::F_RDLCK,
                 LockKind::Exclusive => libc::F_WRLCK,
             };
-            (lock.range.start, end, kind, lock.pid)
+            (lock.range.start, end, kind, if lock.is_of_open_file { 0 } else { lock.pid })
         }
     }
 }
@@ -180,19 +142,13 @@ fn to_kernel(lock: Option<HeldLock>) -> (u64, u64, i32, u32) {
 mod tests {
     use super::*;
 
-    fn call(start: u64, end: u64) -> LockCall {
-        LockCall { owner: 1, start, end, kind: libc::F_WRLCK, thread: 1, wait: false }
-    }
-
     #[test]
-    fn ranges_of_the_kernel_end_with_their_last_byte() {
-        assert_eq!(call(10, 19).range(), LockRange { start: 10, end: 20 });
-        assert_eq!(call(10, KERNEL_END).range(), LockRange { start: 10, end: u64::MAX });
-        assert!(call(0, KERNEL_END).whole() && !call(0, 99).whole());
-        let reads = OpenFlags { read: true, ..OpenFlags::default() };
-        assert_eq!(call(0, KERNEL_END).spaces(reads), [LockSpace::Flock]);
-        assert_eq!(call(0, 5).spaces(reads), [LockSpace::Record]);
-        let held = HeldLock { kind: LockKind::Shared, range: LockRange { start: 5, end: u64::MAX }, pid: 7 };
+    fn locks_have_the_kernels_format() {
+        let range = LockRange { start: 5, end: u64::MAX };
+        let held = HeldLock { kind: LockKind::Shared, range, pid: 7, is_of_open_file: false };
         assert_eq!(to_kernel(Some(held)), (5, KERNEL_END, libc::F_RDLCK, 7));
+        let held = HeldLock { is_of_open_file: true, range: LockRange { start: 0, end: 1 }, ..held };
+        assert_eq!(to_kernel(Some(held)), (0, 0, libc::F_RDLCK, 0));
+        assert_eq!(to_kernel(None), (0, 0, libc::F_UNLCK, 0));
     }
 }

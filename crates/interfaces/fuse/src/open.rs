@@ -1,17 +1,17 @@
 //! Opening, creating and closing files.
 
 use crate::answer::Answer;
+use crate::caller::identity;
 use crate::convert::open_flags;
 use crate::file_pages::FilePages;
 use crate::filesystem::WeftFilesystem;
-use crate::locks::{self, HandleLocks};
 use fuser::{Errno, FileHandle, FopenFlags, LockOwner, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_client::OpenFile;
 use weft_core::ByteLen;
 use weft_env::real::{RealEnv, block_on};
-use weft_wire::meta::{InodePath, LayoutSpec, SetAttr};
+use weft_wire::meta::{InodePath, LayoutSpec, SetAttr, Writer};
 
 /// Minimum length of files that are read without the kernel's page cache if the servers are on this host. Their bytes
 /// are already in its memory, and a second copy costs more than it saves.
@@ -35,7 +35,6 @@ pub struct OpenHandle {
     pub length_seen: AtomicU64,
     /// Whether data was written through this open since its last flush.
     pub wrote: AtomicBool,
-    pub locks: HandleLocks,
 }
 
 impl WeftFilesystem {
@@ -76,31 +75,35 @@ impl WeftFilesystem {
         let append = flags & libc::O_APPEND != 0;
         let set_ids = AtomicBool::new(at_open.mode & SET_IDS != 0);
         let length_seen = AtomicU64::new(at_open.size.0);
-        let (splices, locks) = (AtomicBool::new(true), HandleLocks::default());
-        let wrote = AtomicBool::new(false);
-        let handle =
-            OpenHandle { file, append, pages, kernel_pages, set_ids, splices, length_seen, wrote, locks };
+        let (splices, wrote) = (AtomicBool::new(true), AtomicBool::new(false));
+        let handle = OpenHandle { file, append, pages, kernel_pages, set_ids, splices, length_seen, wrote };
         (FileHandle(self.files.insert(handle)), kernel)
     }
 
-    /// Clears the set-id bits before a write by an unprivileged user. If that fails, the close clears them.
-    pub fn take_set_ids(&self, handle: &OpenHandle) {
+    /// Clears the set-id bits before a change of the bytes by an unprivileged user. If that fails, the close clears them.
+    pub fn take_set_ids(&self, request: &Request, handle: &OpenHandle) {
         if !handle.set_ids.load(Ordering::Relaxed) || !handle.set_ids.swap(false, Ordering::Relaxed) {
             return;
         }
-        let Ok(attr) = block_on(handle.file.attr()) else { return };
-        let group = if attr.mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
-        let mode = attr.mode & 0o7777 & !(libc::S_ISUID | group);
-        if mode != attr.mode & 0o7777 {
-            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-            let _ = block_on(self.client.set_attr(&handle.file.place(), set));
+        let is_member = identity(request).in_group(handle.file.attr_at_open().gid);
+        let written_by = Some(if is_member { Writer::Member } else { Writer::Other });
+        let set = SetAttr { written_by, ..SetAttr::default() };
+        let _ = block_on(self.client.set_attr(&handle.file.place(), set));
+    }
+
+    /// Clears the set-id bits before a change of the bytes for which the kernel does not say whether the user is privileged.
+    pub fn take_set_ids_of_user(&self, request: &Request, fh: FileHandle) {
+        if request.uid() != 0
+            && let Some(handle) = self.files.get(fh.0)
+        {
+            self.take_set_ids(request, &handle);
         }
     }
 
     /// Handles the close of a descriptor, which need not be the last one of this open.
     pub fn flush_handle(&self, fh: FileHandle, owner: LockOwner) {
         if let Some(handle) = self.files.get(fh.0) {
-            locks::release(&handle.file, &handle.locks, owner.0);
+            self.release_locks_of(&handle.file, fh, owner.0);
             // Mappings on other mounts must see the written bytes when this close returns; the release comes later.
             if handle.wrote.swap(false, Ordering::Relaxed) {
                 block_on(handle.file.invalidate_other_mounts());
@@ -109,11 +112,10 @@ impl WeftFilesystem {
     }
 
     /// Handles the close of the last descriptor of this open.
-    pub fn close_handle(&self, fh: FileHandle, owner: Option<LockOwner>) {
+    pub fn close_handle(&self, fh: FileHandle) {
+        let _releasing = self.releases.begin();
         let Some(handle) = self.files.remove(fh.0) else { return };
-        if let Some(owner) = owner {
-            locks::release(&handle.file, &handle.locks, owner.0);
-        }
+        self.release_locks_with(&handle.file, fh);
         self.pages.closed(&handle);
     }
 }

@@ -252,8 +252,7 @@ pub fn at(path: &str) -> InodePath {
     InodePath::from_root(path, true)
 }
 
-pub const READ_WRITE: OpenFlags =
-    OpenFlags { read: true, write: true, create: true, exclusive: false, truncate: false, directory: false };
+pub const READ_WRITE: OpenFlags = OpenFlags { write: true, create: true, ..OpenFlags::READ };
 
 pub async fn open<E: Env>(client: &Client<E>, path: &str, stripe: u64) -> OpenFile<E> {
     let spec = LayoutSpec { stripe_size: Some(ByteLen(stripe)), ..LayoutSpec::default() };

@@ -2,14 +2,17 @@
 
 use super::fault::Outcome;
 use super::op::Op;
-use super::permit::{MODE_MASK, READ, SET_GID, WRITE, allows, owns, require, without_set_ids};
+use super::permit::{
+    MODE_MASK, READ, SET_GID, WRITE, allows, owns, require, without_set_ids, without_set_ids_of,
+};
 use super::quotas;
 use super::tables::put_inode;
 use super::walk::walk;
+use super::xattr::drop_capabilities;
 use weft_core::{ByteLen, FileId, Nanos, Timestamp};
 use weft_store::metadata::{Inode, Node, Snapshot, Transaction};
 use weft_wire::Errno;
-use weft_wire::meta::{InodePath, MetaReply, SetAttr, SetTime};
+use weft_wire::meta::{InodePath, MetaReply, SetAttr, SetTime, Writer};
 
 impl Op<'_> {
     pub(super) fn stat(&self, s: &dyn Snapshot, at: &InodePath) -> Outcome<MetaReply> {
@@ -66,6 +69,9 @@ impl Op<'_> {
             return Err(Errno::EPERM.into());
         }
         self.require_time_change(&inode, set)?;
+        if set.written_by.is_some() && !self.trusted && !owns(self.caller, &inode) {
+            require(self.caller, &inode, WRITE)?;
+        }
 
         if set.uid.is_some() || set.gid.is_some() {
             if let Some(uid) = set.uid.filter(|uid| *uid != inode.uid) {
@@ -75,7 +81,11 @@ impl Op<'_> {
             inode.gid = set.gid.unwrap_or(inode.gid);
             if !inode.is_dir() {
                 inode.mode = without_set_ids(inode.mode);
+                drop_capabilities(t, file, &mut inode);
             }
+        }
+        if let Some(writer) = set.written_by.filter(|_| !inode.is_dir()) {
+            inode.mode = without_set_ids_of(inode.mode, writer == Writer::Member);
         }
         if let Some(mode) = set.mode {
             inode.mode = (inode.mode & !MODE_MASK) | (mode & MODE_MASK);
@@ -101,6 +111,18 @@ impl Op<'_> {
         put_inode(t, file, &inode);
         self.core.set_replica_owner(t, file, &inode)?;
         Ok(MetaReply::Attr(self.attr(file, &inode)))
+    }
+
+    /// Takes from a file what a change of its bytes takes: set-id bits, unless root changes it, and the capabilities of a program.
+    pub(super) fn drop_privileges(&self, t: &mut dyn Transaction, file: FileId, inode: &mut Inode) {
+        let mode = match self.caller.is_root() {
+            true => inode.mode,
+            false => without_set_ids_of(inode.mode, self.caller.in_group(inode.gid)),
+        };
+        if mode != inode.mode {
+            (inode.mode, inode.ctime) = (mode, self.now);
+        }
+        drop_capabilities(t, file, inode);
     }
 
     /// Whether a user other than the owner and root may write to the file without another message to this service.

@@ -37,7 +37,6 @@ use super::fault::{Fault, Outcome};
 use super::op::{Core, Op};
 use super::open::{OpenRequest, Urgency};
 use super::opens::{Mark, OpenEntry};
-use super::permit::without_set_ids;
 use super::serve::Call;
 use super::tables::{named_inode, put_inode, put_row, row};
 use std::collections::BTreeMap;
@@ -211,6 +210,13 @@ impl Core {
     }
 }
 
+/// Begins a new epoch of a file that is opened for writing or truncated.
+pub(super) fn begin_epoch(inode: &mut Inode) {
+    if let Node::Regular { epoch, .. } = &mut inode.node {
+        *epoch = epoch.wrapping_add(1);
+    }
+}
+
 impl Op<'_> {
     /// Records that this request changes the bytes of an inline file. Clients on other hosts see them when they are durable.
     fn note_bytes(&self, file: FileId) {
@@ -276,23 +282,16 @@ impl Op<'_> {
                 self.resize_inline(t, file, &mut inode, ByteLen(0))?;
                 urgency = Urgency::Name;
             }
-            self.begin_changes(&mut inode);
+            if truncate || !self.caller.is_root() {
+                self.drop_privileges(t, file, &mut inode);
+            }
+            begin_epoch(&mut inode);
             put_inode(t, file, &inode);
             self.core.recharge(t, file, charged, &inode)?;
         }
         let open = self.entry(file, request);
         let opened = self.opened(t, file, &inode, request.handle, open, false, false, true)?;
         Ok((MetaReply::Opened(Box::new(opened)), urgency))
-    }
-
-    /// Begins a new epoch of a file that is opened for writing or truncated, and drops its set-id bits as a write does.
-    pub(super) fn begin_changes(&self, inode: &mut Inode) {
-        if !self.caller.is_root() && without_set_ids(inode.mode) != inode.mode {
-            (inode.mode, inode.ctime) = (without_set_ids(inode.mode), self.now);
-        }
-        if let Node::Regular { epoch, .. } = &mut inode.node {
-            *epoch = epoch.wrapping_add(1);
-        }
     }
 
     /// Truncates or extends an inline file. A file that becomes too large must be opened, and grow, first.
@@ -315,7 +314,8 @@ impl Op<'_> {
         self.reserve_for_len(t, file, &inode, size)?;
         let charged = self.core.charged(t, file, &inode)?;
         self.resize_inline(t, file, &mut inode, size)?;
-        self.begin_changes(&mut inode);
+        self.drop_privileges(t, file, &mut inode);
+        begin_epoch(&mut inode);
         put_inode(t, file, &inode);
         self.core.recharge(t, file, charged, &inode)?;
         Ok((MetaReply::Done, Urgency::Name))
@@ -390,9 +390,7 @@ impl Op<'_> {
         set_size(&mut inode, bytes.len());
         put_bytes(t, file, bytes);
         (inode.mtime, inode.ctime) = (self.now, self.now);
-        if !self.caller.is_root() {
-            inode.mode = without_set_ids(inode.mode);
-        }
+        self.drop_privileges(t, file, &mut inode);
         put_inode(t, file, &inode);
         self.core.recharge(t, file, charged, &inode)?;
         Ok((MetaReply::InlineWritten { offset }, Urgency::Name))

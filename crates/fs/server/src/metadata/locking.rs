@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use weft_core::locks::{Acquire, LockMode, LockTable, Ticket, Wait};
 use weft_core::{ByteRange, FileId, Nanos};
 use weft_wire::BoundSession;
@@ -30,10 +31,25 @@ pub(super) struct LockRequest {
     pub kind: LockKind,
     pub range: ByteRange,
     pub pid: u32,
+    /// Host of the process.
+    pub host: HostName,
     /// User on whose behalf the request is made.
     pub uid: u32,
     /// Maximum number of ranges and tickets of the user, if limited.
     pub user_max: Option<u32>,
+}
+
+/// Host of a process, by a hash of the name that the process reports. Decides only which process ids mean something to a client.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct HostName(u64);
+
+impl HostName {
+    /// Returns the host of this name.
+    pub fn of(name: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        Self(hasher.finish())
+    }
 }
 
 /// Result of a request for a lock.
@@ -94,6 +110,7 @@ impl LockHistory {
 #[derive(Clone, Copy)]
 struct OwnerInfo {
     pid: u32,
+    host: HostName,
     uid: u32,
 }
 
@@ -163,7 +180,7 @@ impl Locks {
         now: Nanos,
     ) -> LockAnswer {
         self.drop_stale_tickets(now);
-        let LockRequest { session, file, space, owner, kind, range, pid, uid, user_max } = request;
+        let LockRequest { session, file, space, owner, kind, range, pid, host, uid, user_max } = request;
         let ticket = ticket.checked_sub(1).map(Ticket);
         // A ticket is valid only for the session that got it.
         let mine =
@@ -177,10 +194,11 @@ impl Locks {
         let owner_uid = match self.owners.entry(session).or_default().entry(owner) {
             Entry::Occupied(mut entry) => {
                 entry.get_mut().pid = pid;
+                entry.get_mut().host = host;
                 entry.get().uid
             }
             Entry::Vacant(entry) => {
-                entry.insert(OwnerInfo { pid, uid });
+                entry.insert(OwnerInfo { pid, host, uid });
                 self.change_user(uid, |user| user.owners += 1);
                 uid
             }
@@ -352,8 +370,11 @@ impl Locks {
             LockMode::Exclusive => LockKind::Exclusive,
         };
         let range = LockRange { start: held.range.start(), end: held.range.end() };
-        let pid = self.owners.get(&holder).and_then(|owners| owners.get(&of)).map_or(0, |info| info.pid);
-        Some(HeldLock { kind, range, pid })
+        let info = self.owners.get(&holder).and_then(|owners| owners.get(&of));
+        // On another host the number means another process.
+        let pid = info.filter(|info| info.host == request.host).map_or(0, |info| info.pid);
+        let is_of_open_file = matches!(of, LockOwner::Handle(_));
+        Some(HeldLock { kind, range, pid, is_of_open_file })
     }
 
     /// Releases the locks of a closed handle, and all locks of the session on the file if it was its last handle.
@@ -411,6 +432,7 @@ mod tests {
             kind: LockKind::Exclusive,
             range: ByteRange::new(start, end).expect("not empty"),
             pid: handle as u32,
+            host: HostName::default(),
             uid: session as u32,
             user_max: Some(3),
         }

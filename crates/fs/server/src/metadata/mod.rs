@@ -76,6 +76,7 @@ mod xattr;
 pub use check::NamespaceCheck;
 pub use compression::DefaultCompression;
 pub use layouts::placed_as;
+pub use locking::HostName;
 pub use reaper::{LinkRemoval, Removal};
 
 use crate::config::Hooks;
@@ -220,6 +221,8 @@ pub struct ConnectionContext {
     identity: Identity,
     /// Process id of the peer on its host, 0 if unknown.
     pid: u32,
+    /// Host of the peer.
+    host: HostName,
     /// Whether the peer is a server of the cluster.
     is_server: bool,
     /// Whether the peer is an administrator.
@@ -243,6 +246,11 @@ impl ConnectionContext {
     /// anyway.
     fn is_trusted(&self) -> bool {
         self.is_server || self.identity.is_root()
+    }
+
+    /// Whether the peer acts for other users, as the kernel of their host does. It may read programs in order to execute them.
+    fn acts_for_users(&self) -> bool {
+        self.is_trusted() || self.delegation != Delegation::Itself
     }
 }
 

@@ -135,6 +135,8 @@ pub(super) struct Op<'a> {
     pub job: Option<JobNumber>,
     /// Whether the peer is a server or root, and may name inodes by number alone.
     pub trusted: bool,
+    /// Whether the peer acts for other users, as the kernel of their host does.
+    pub acts_for_users: bool,
     pub now: Timestamp,
     /// Time of the service's monotonic clock, before the step on the database began.
     pub clock: Nanos,

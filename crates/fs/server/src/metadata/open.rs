@@ -3,11 +3,13 @@
 use super::attrs::{blocks_of, later};
 use super::compression::datafile_settings;
 use super::fault::{Fault, Outcome};
+use super::inline::begin_epoch;
 use super::op::Op;
 use super::opens::{ClosedOpen, LastWriterClose, OpenEntry, Opens, TruncationState};
-use super::permit::{READ, WRITE, allows, owns, require, without_set_ids};
+use super::permit::{EXECUTE, READ, WRITE, allows, owns, require, without_set_ids};
 use super::tables::{inode, named_inode, put_inode, row};
 use super::walk::{LastComponent, Walked, walk, walk_to_name};
+use super::xattr::drop_capabilities;
 use weft_core::{ByteLen, FileId, RecordedLens};
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_store::metadata::{Inode, Node, NodeKind, Snapshot, Table, Transaction, file_key};
@@ -130,11 +132,14 @@ impl Op<'_> {
         if inode.is_inline() {
             return self.open_inline(t, request, (file, inode));
         }
-        let privileged = self.caller.is_root();
         let changes = request.flags.write || request.flags.truncate;
         let replica = self.begin_use(t, file, (request.handle, changes), request.ranks)?;
         let charged = if changes { self.core.charged(t, file, &inode)? } else { None };
-        let Inode { mode, size, blocks_512, mtime, ctime, mtime_set_at, node, .. } = &mut inode;
+        // After this, the client may write without another message to this service.
+        if request.flags.truncate || request.flags.write && !self.caller.is_root() {
+            self.drop_privileges(t, file, &mut inode);
+        }
+        let Inode { size, blocks_512, mtime, ctime, mtime_set_at, node, .. } = &mut inode;
         let Node::Regular { is_size_valid, touched, epoch, recorded, .. } = node else {
             return Ok((opened(t, file, &inode, false, false, true, false)?, Urgency::Lazy));
         };
@@ -147,11 +152,6 @@ impl Op<'_> {
             (*size, *blocks_512) = (ByteLen(0), 0);
             (*mtime, *ctime, *mtime_set_at) = (self.now, self.now, self.now);
             *touched |= truncates;
-        }
-        // After this, the client may write without another message to this service.
-        if (request.flags.write || request.flags.truncate) && !privileged && without_set_ids(*mode) != *mode {
-            *mode = without_set_ids(*mode);
-            *ctime = self.now;
         }
         if request.flags.write || truncates {
             *is_size_valid = false;
@@ -306,8 +306,15 @@ impl Op<'_> {
             }
             NodeKind::Regular | NodeKind::Fifo => {}
         }
-        let mask = if read { READ } else { 0 } | if write || truncate { WRITE } else { 0 };
-        require(self.caller, inode, mask)
+        let read = if read { self.read_permission(inode, request.flags) } else { 0 };
+        require(self.caller, inode, read | if write || truncate { WRITE } else { 0 })
+    }
+
+    /// Permission that an open for reading needs. The kernel of a mount reads a program for a user who may only execute it. Of
+    /// others the owner alone may do so, who could also permit the reading.
+    fn read_permission(&self, inode: &Inode, flags: OpenFlags) -> u32 {
+        let executes = flags.execute && inode.kind() == NodeKind::Regular;
+        if executes && (self.acts_for_users || owns(self.caller, inode)) { EXECUTE } else { READ }
     }
 
     /// Limit of a file whose bytes are in the database.
@@ -467,21 +474,22 @@ impl Op<'_> {
                 (is_replica_used, urgency) = (replica.is_used, replica.urgency);
             }
         }
+        if changes && !self.caller.is_root() {
+            self.drop_privileges(t, *file, &mut inode);
+        }
         if inode.is_inline() && changes {
-            self.begin_changes(&mut inode);
+            begin_epoch(&mut inode);
             put_inode(t, *file, &inode);
-        } else if let Node::Regular { is_size_valid, epoch, .. } = &mut inode.node
-            && changes
-        {
+        } else if changes {
+            let Node::Regular { is_size_valid, epoch, .. } = &mut inode.node else {
+                return Err(Errno::EINVAL.into());
+            };
             // Its close will summarize all its writes, but another client may have truncated the file meanwhile. So the
             // size stays invalid.
             known = false;
             urgency = urgency.max(self.core.mark_size_invalid(*file, *is_size_valid));
             *is_size_valid = false;
             *epoch = epoch.wrapping_add(1);
-            if !self.caller.is_root() {
-                inode.mode = without_set_ids(inode.mode);
-            }
             put_inode(t, *file, &inode);
         }
         let entry = OpenEntry {
@@ -533,8 +541,8 @@ impl Op<'_> {
         let inode = named_inode(s, *file)?;
         let may_write = self.trusted || owns(self.caller, &inode) || allows(self.caller, &inode, WRITE);
         if !self.trusted && !owns(self.caller, &inode) {
-            let mask = if flags.read { READ } else { 0 } | if flags.write { WRITE } else { 0 };
-            require(self.caller, &inode, mask)?;
+            let read = if flags.read { self.read_permission(&inode, *flags) } else { 0 };
+            require(self.caller, &inode, read | if flags.write { WRITE } else { 0 })?;
         }
         Ok(flags.truncate && may_write && matches!(inode.node, Node::Regular { .. }))
     }
@@ -577,7 +585,9 @@ impl Op<'_> {
         let Some(mut inode) = inode(t, file)?.filter(|inode| !inode.is_inline()) else { return Ok(()) };
         let charged = self.core.charged(t, file, &inode)?;
         record(&mut inode, file, written);
-        apply_last_writer_close(&mut inode, close);
+        if apply_last_writer_close(&mut inode, close) {
+            drop_capabilities(t, file, &mut inode);
+        }
         put_inode(t, file, &inode);
         self.core.recharge(t, file, charged, &inode)
     }
@@ -649,22 +659,22 @@ fn record(inode: &mut Inode, file: FileId, written: &WrittenLens) -> bool {
 
 /// Applies the last-writer close to the inode. If the summaries are incomplete, the size stays invalid, and a new epoch
 /// rejects lengths that were collected while the file was written. The same holds for a compressed file that was
-/// written, because only its datafiles know the stored bytes.
-fn apply_last_writer_close(inode: &mut Inode, close: &LastWriterClose) {
+/// written, because only its datafiles know the stored bytes. Returns whether the file may have been written.
+fn apply_last_writer_close(inode: &mut Inode, close: &LastWriterClose) -> bool {
     let is_compressed = inode.compression().is_some();
-    let Node::Regular { is_size_valid, touched, epoch, .. } = &mut inode.node else { return };
+    let Node::Regular { is_size_valid, touched, epoch, .. } = &mut inode.node else { return false };
     let reported = match close {
         LastWriterClose::Complete(reported) => reported,
         LastWriterClose::Incomplete(end) => {
             *epoch = epoch.wrapping_add(1);
             // Shown only while a data server cannot be reached.
             inode.size = inode.size.max(*end);
-            return;
+            return true;
         }
     };
     *is_size_valid = !(is_compressed && reported.wrote);
     if !reported.wrote {
-        return;
+        return false;
     }
     *touched = true;
     if is_compressed {
@@ -681,4 +691,5 @@ fn apply_last_writer_close(inode: &mut Inode, close: &LastWriterClose) {
     if reported.drop_set_ids {
         inode.mode = without_set_ids(inode.mode);
     }
+    true
 }

@@ -64,6 +64,12 @@ pub(super) fn without_set_ids(mode: u32) -> u32 {
     mode & !SET_UID & if keep_gid { u32::MAX } else { !SET_GID }
 }
 
+/// Mode after a user changed the contents, as Linux has it since 6.2: a user outside of the file's group loses the set-group-id bit
+/// also without group execution.
+pub(super) fn without_set_ids_of(mode: u32, is_of_group: bool) -> u32 {
+    if is_of_group { without_set_ids(mode) } else { mode & !SET_UID & !SET_GID }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,5 +136,6 @@ mod tests {
     fn set_ids_are_dropped_but_a_lock_bit_stays() {
         assert_eq!(without_set_ids(0o6755), 0o755);
         assert_eq!(without_set_ids(0o6745), 0o2745);
+        assert_eq!((without_set_ids_of(0o6745, true), without_set_ids_of(0o6745, false)), (0o2745, 0o745));
     }
 }

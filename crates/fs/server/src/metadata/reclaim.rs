@@ -35,7 +35,7 @@ impl<E: Env> Service<E> {
             }
         }
         for lock in locks {
-            let ReclaimLock { file, space, owner, kind, range } = lock;
+            let ReclaimLock { file, space, owner, kind, range, pid } = lock;
             let is_open = self.core.opens.lock().is_held_by(*file, session);
             // An append lock is not reclaimed: its loss fences the file, and the next holder learns of it.
             let got = is_open && *space != LockSpace::Append && {
@@ -47,7 +47,8 @@ impl<E: Env> Service<E> {
                     owner: *owner,
                     kind: *kind,
                     range,
-                    pid: call.ctx.pid,
+                    pid: if *pid == 0 { call.ctx.pid } else { *pid },
+                    host: call.ctx.host,
                     uid: call.caller.uid,
                     user_max: None,
                 };

@@ -254,7 +254,7 @@ impl<E: Env> Service<E> {
 
             R::Lock { handle, space, owner, kind, range, wait, ticket, pid } => {
                 let pid = if pid == 0 { call.ctx.pid } else { pid };
-                let session = call.ctx.session;
+                let (session, host) = (call.ctx.session, call.ctx.host);
                 let file = self.lockable(session, handle, space, Some(kind))?;
                 let (kind, range) = match space {
                     LockSpace::Append => (LockKind::Exclusive, WHOLE_FILE),
@@ -263,16 +263,27 @@ impl<E: Env> Service<E> {
                 let range = byte_range(range)?;
                 let bounds = self.core.bounds_of(&call.caller);
                 let (uid, user_max) = (call.caller.uid, bounds.map(|bounds| bounds.locks));
-                let request = LockRequest { session, file, space, owner, kind, range, pid, uid, user_max };
+                let request =
+                    LockRequest { session, file, space, owner, kind, range, pid, host, uid, user_max };
                 self.lock(call, handle, request, wait, ticket).await
             }
             R::Unlock { handle, space, owner, range } => {
-                let session = call.ctx.session;
+                let (session, host) = (call.ctx.session, call.ctx.host);
                 let file = self.lockable(session, handle, space, None)?;
                 let range = if space == LockSpace::Append { WHOLE_FILE } else { range };
                 let (range, kind, uid) = (byte_range(range)?, LockKind::Shared, call.caller.uid);
-                let request =
-                    LockRequest { session, file, space, owner, kind, range, pid: 0, uid, user_max: None };
+                let request = LockRequest {
+                    session,
+                    file,
+                    space,
+                    owner,
+                    kind,
+                    range,
+                    pid: 0,
+                    host,
+                    uid,
+                    user_max: None,
+                };
                 if self.locks.lock().unlock(&request)? {
                     self.wake_lockers(file);
                 }
@@ -288,11 +299,21 @@ impl<E: Env> Service<E> {
                 Ok(MetaReply::Done)
             }
             R::TestLock { handle, space, owner, kind, range } => {
-                let session = call.ctx.session;
+                let (session, host) = (call.ctx.session, call.ctx.host);
                 let file = self.lockable(session, handle, space, None)?;
                 let (range, uid) = (byte_range(range)?, call.caller.uid);
-                let request =
-                    LockRequest { session, file, space, owner, kind, range, pid: 0, uid, user_max: None };
+                let request = LockRequest {
+                    session,
+                    file,
+                    space,
+                    owner,
+                    kind,
+                    range,
+                    pid: 0,
+                    host,
+                    uid,
+                    user_max: None,
+                };
                 Ok(MetaReply::Holder(self.locks.lock().test(&request)))
             }
             R::CancelLock { ticket } => {

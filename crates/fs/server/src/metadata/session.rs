@@ -5,7 +5,7 @@ use super::locking::Locks;
 use super::op::Op;
 use super::opens::OpenEntry;
 use super::tables::{inode, put_inode};
-use super::{ConnectionContext, Service};
+use super::{ConnectionContext, HostName, Service};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -31,7 +31,7 @@ impl<E: Env> Service<E> {
     ) -> ConnectionContext {
         let is_administrator = identity.is_root() || identity.uid == self.hooks.uid;
         let principal = Principal { is_server, ..Principal::local(identity, is_administrator) };
-        self.connected_as(session, slot, principal, (pid, None), false)
+        self.connected_as(session, slot, principal, (pid, None, HostName::default()), false)
     }
 
     /// Registers an authenticated connection of a process and its job. `is_on_host`: the process ends with this host.
@@ -40,7 +40,7 @@ impl<E: Env> Service<E> {
         session: SessionId,
         slot: u32,
         principal: Principal,
-        (pid, job): (u32, Option<JobNumber>),
+        (pid, job, host): (u32, Option<JobNumber>, HostName),
         is_on_host: bool,
     ) -> ConnectionContext {
         let session =
@@ -57,6 +57,7 @@ impl<E: Env> Service<E> {
             is_administrator,
             delegation,
             job,
+            host,
             ends_with_host,
         }
     }
@@ -97,9 +98,20 @@ impl<E: Env> Service<E> {
         }
         let (wall, clock) = (self.env.wall(), self.env.now());
         let (core, caller, session) = (&self.core, &ctx.identity, ctx.session);
-        let (trusted, job) = (ctx.is_trusted(), ctx.job);
+        let (trusted, acts_for_users, job) = (ctx.is_trusted(), ctx.acts_for_users(), ctx.job);
         let (changed_bytes, is_repeated) = (Cell::new(None), Cell::new(false));
-        let op = Op { core, caller, session, job, trusted, now: wall, clock, changed_bytes, is_repeated };
+        let op = Op {
+            core,
+            caller,
+            session,
+            job,
+            trusted,
+            acts_for_users,
+            now: wall,
+            clock,
+            changed_bytes,
+            is_repeated,
+        };
         let (handles, changed) = {
             let opens = self.core.opens.lock();
             let handles = opens.handles(ctx.session);

@@ -5,7 +5,7 @@ use super::compression::{datafile_settings, is_settled};
 use super::fault::{Fault, Outcome};
 use super::op::Op;
 use super::open::Urgency;
-use super::permit::{WRITE, require, without_set_ids};
+use super::permit::{WRITE, require};
 use super::tables::{inode, named_inode, put_inode};
 use super::walk::walk;
 use weft_core::{ByteLen, FileId, FileOffset};
@@ -76,9 +76,7 @@ impl Op<'_> {
         // A truncation that removes no byte of a datafile leaves the datafiles' times alone, but still changes the
         // file's.
         (inode.mtime, inode.ctime, inode.mtime_set_at) = (self.now, self.now, self.now);
-        if !self.caller.is_root() {
-            inode.mode = without_set_ids(inode.mode);
-        }
+        self.drop_privileges(t, file, &mut inode);
         put_inode(t, file, &inode);
         {
             let mut opens = self.core.opens.lock();

@@ -29,6 +29,22 @@ const COMPRESS: &str = "compress";
 /// for one file of a directory, not for each.
 const SELINUX: &str = "security.selinux";
 
+/// Capabilities of a program. A change of its bytes or owner removes them.
+const CAPABILITY: &str = "security.capability";
+
+/// Removes the capabilities of a program. The caller stores the inode.
+pub(super) fn drop_capabilities(t: &mut dyn Transaction, file: FileId, inode: &mut Inode) {
+    if inode.xattrs == 0 {
+        return;
+    }
+    let key = xattr_key(file, CAPABILITY);
+    // If the row cannot be read, a later step of the transaction fails too.
+    if t.get(Table::Xattrs, &key).is_ok_and(|row| row.is_some()) {
+        t.delete(Table::Xattrs, &key);
+        inode.xattrs -= 1;
+    }
+}
+
 enum Space {
     User,
     Trusted,

@@ -142,6 +142,17 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of contents.
     pub mtime: Option<SetTime>,
+    /// Drop set-id bits, as a write by this user does.
+    pub written_by: Option<Writer>,
+}
+
+/// User without privileges who changes the bytes of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Writer {
+    /// Member of the file's group. Keeps a set-group-id bit without group execution.
+    Member,
+    /// Any other user.
+    Other,
 }
 
 /// Time to set.

@@ -49,8 +49,10 @@ pub struct HeldLock {
     pub kind: LockKind,
     /// Byte range.
     pub range: LockRange,
-    /// Process id of the holder on its node, 0 if unknown.
+    /// Process id of the holder, 0 if unknown or on another host.
     pub pid: u32,
+    /// Whether an open file holds it rather than a process, so that fcntl(2) reports no process.
+    pub is_of_open_file: bool,
 }
 
 /// Lock that a session reclaims after a reconnection.
@@ -66,4 +68,6 @@ pub struct ReclaimLock {
     pub kind: LockKind,
     /// Byte range.
     pub range: LockRange,
+    /// Process id of the holder, 0 for that of the connection.
+    pub pid: u32,
 }

@@ -20,7 +20,7 @@ mod rules;
 mod targets;
 mod waits;
 
-pub use attributes::{Attr, CollectedSize, FileType, InvalidSize, NO_EPOCH, SetAttr, SetTime};
+pub use attributes::{Attr, CollectedSize, FileType, InvalidSize, NO_EPOCH, SetAttr, SetTime, Writer};
 pub use dump::{DUMP_ROWS_MAX, DUMPS_MAX, DumpBegun, DumpedRow};
 pub use locks::{HeldLock, LockKind, LockOwner, LockRange, LockSpace, ReclaimLock};
 pub use moves::{MOVES_MAX, MoveState, MoverState, Moving};

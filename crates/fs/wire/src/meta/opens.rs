@@ -25,12 +25,22 @@ pub struct OpenFlags {
     /// Fail unless it is a directory (O_DIRECTORY). With `create`: create a file without a name in that directory
     /// (O_TMPFILE).
     pub directory: bool,
+    /// Open for reading in order to execute (execve). Only a kernel asks for this: who may execute a file need not be allowed to
+    /// read it.
+    pub execute: bool,
 }
 
 impl OpenFlags {
     /// Opens an existing file for reading.
-    pub const READ: Self =
-        Self { read: true, write: false, create: false, exclusive: false, truncate: false, directory: false };
+    pub const READ: Self = Self {
+        read: true,
+        write: false,
+        create: false,
+        exclusive: false,
+        truncate: false,
+        directory: false,
+        execute: false,
+    };
 }
 
 /// Layout requested for a new file. The default of the directory, then that of the cluster, decides fields that are

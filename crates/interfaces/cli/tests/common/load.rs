@@ -64,8 +64,7 @@ fn inode_path(path: &str) -> InodePath {
     InodePath::from_root(path.as_bytes().to_vec(), false)
 }
 
-const WRITE: OpenFlags =
-    OpenFlags { read: true, write: true, create: false, exclusive: false, truncate: false, directory: false };
+const WRITE: OpenFlags = OpenFlags { write: true, ..OpenFlags::READ };
 
 impl<'a> Worker<'a> {
     /// Creates worker `index` of a load with this seed on the cluster of `file`. It adds its operations to `done`.

@@ -95,6 +95,9 @@ pub unsafe fn test(open: &Open, fd: c_int, lock: *mut libc::flock, by_handle: bo
         return Err(libc::EFAULT.into());
     }
     let lock = lock.as_mut().ok_or(libc::EFAULT)?;
+    if by_handle && lock.l_pid != 0 {
+        return Err(libc::EINVAL.into());
+    }
     let wanted = kind(lock.l_type)?.ok_or(libc::EINVAL)?;
     let range = range(open, fd, lock)?;
     match open.file()?.test_lock(by_handle, wanted, range)? {
@@ -108,7 +111,7 @@ pub unsafe fn test(open: &Open, fd: c_int, lock: *mut libc::flock, by_handle: bo
             lock.l_start = held.range.start as i64;
             lock.l_len =
                 if held.range.end > i64::MAX as u64 { 0 } else { (held.range.end - held.range.start) as i64 };
-            lock.l_pid = held.pid as i32;
+            lock.l_pid = if held.is_of_open_file { -1 } else { held.pid as i32 };
         }
     }
     Ok(0)

@@ -62,6 +62,7 @@ pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
             exclusive: !path_only && flags & libc::O_EXCL != 0,
             truncate: !path_only && flags & libc::O_TRUNC != 0,
             directory: flags & libc::O_DIRECTORY != 0 || weft_path.must_dir,
+            execute: false,
         },
         nofollow: flags & libc::O_NOFOLLOW != 0,
         mode: mode & 0o7777 & !crate::hooks::names::umask_now(),

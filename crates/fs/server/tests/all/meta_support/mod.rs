@@ -11,7 +11,7 @@ use weft_core::{ByteLen, FileId, ServerId, TargetId};
 use weft_env::Env;
 use weft_env::sim::{Sim, SimEnv};
 use weft_server::Hooks;
-use weft_server::metadata::{Config, ConnectionContext, Removal, Service};
+use weft_server::metadata::{Config, ConnectionContext, HostName, Removal, Service};
 use weft_store::metadata::JournalOptions;
 use weft_wire::cluster::{ServerEntry, TargetEntry};
 use weft_wire::data::DatafileId;
@@ -129,6 +129,7 @@ pub const READ: OpenFlags = OpenFlags {
     exclusive: false,
     truncate: false,
     directory: false,
+    execute: false,
 };
 pub const WRITE: OpenFlags = OpenFlags { write: true, ..READ };
 pub const CREATE: OpenFlags = OpenFlags { create: true, ..WRITE };
@@ -146,15 +147,26 @@ impl<E: Env> Peer<E> {
     /// A process of a job whose I/O delegates transfer all bytes.
     pub fn of_job(service: &Arc<Service<E>>, session: u128, identity: Identity, job: JobNumber) -> Self {
         let principal = Principal::local(identity, false);
-        let ctx =
-            service.connected_as(SessionId(session), 0, principal, (100 + session as u32, Some(job)), false);
+        let ctx = service.connected_as(
+            SessionId(session),
+            0,
+            principal,
+            (100 + session as u32, Some(job), HostName::default()),
+            false,
+        );
         Self { service: service.clone(), ctx, seq: 0, next_handle: 0 }
     }
 
     /// A process that ends with the host of the service.
     pub fn on_host(service: &Arc<Service<E>>, session: u128, identity: Identity) -> Self {
         let principal = Principal::local(identity, false);
-        let ctx = service.connected_as(SessionId(session), 0, principal, (100 + session as u32, None), true);
+        let ctx = service.connected_as(
+            SessionId(session),
+            0,
+            principal,
+            (100 + session as u32, None, HostName::default()),
+            true,
+        );
         Self { service: service.clone(), ctx, seq: 0, next_handle: 0 }
     }
 

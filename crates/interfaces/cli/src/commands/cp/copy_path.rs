@@ -143,6 +143,7 @@ impl Copy<'_> {
             gid: (keep && root).then_some(found.gid),
             atime: keep.then_some(SetTime::At(found.atime)),
             mtime: keep.then_some(SetTime::At(found.mtime)),
+            written_by: None,
         };
         self.set_attr(&location.following(true), set)
     }

@@ -27,7 +27,7 @@ impl Actor {
         let exclusive = create && self.rng.below(3) == 0;
         let write = self.rng.below(4) > 0;
         let read = !write || self.rng.below(5) > 0;
-        let flags = OpenFlags { read, write, create, exclusive, truncate: false, directory: false };
+        let flags = OpenFlags { read, write, create, exclusive, ..OpenFlags::default() };
         let stripe = pick(&mut self.rng, &self.cluster.plan.stripes);
         let parts = self.draw_parts();
         let by_rule = parts.is_none() && self.cluster.plan.rules && self.rules_rng.below(4) > 0;
