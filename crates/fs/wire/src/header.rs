@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x14\x01\x01\x01");
+        expected.extend_from_slice(b"WEFT\x15\x01\x01\x01");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn golden_bytes_of_a_sealed_message() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x14\x01\x01\x02");
+        expected.extend_from_slice(b"WEFT\x15\x01\x01\x02");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0; 8]);
