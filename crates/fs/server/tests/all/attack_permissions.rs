@@ -544,7 +544,7 @@ fn a_session_id_gives_another_user_nothing() {
                 assert_eq!(adopted.map(|_| ()), Err(Errno::EACCES));
             }
         }
-        let theirs = ReclaimLock { file, space, owner, kind: LockKind::Exclusive, range };
+        let theirs = ReclaimLock { file, space, owner, kind: LockKind::Exclusive, range, pid: 0 };
         let reclaim = MetaRequest::Reclaim { opens: vec![], locks: vec![theirs.clone()] };
         match mallory.ask(reclaim).await {
             MetaReply::Reclaimed { lost_locks, .. } => assert_eq!(lost_locks, [theirs]),

@@ -186,6 +186,27 @@ fn a_size_measured_before_a_write_or_truncation_is_rejected() {
 }
 
 #[test]
+fn only_peers_that_act_for_users_read_what_a_user_may_execute() {
+    with_simulated_service(3, async |_, service, _| {
+        let (mut root, mut own) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(7)));
+        root.open_mode("f", CREATE, 0o711).await.expect("created");
+        let execute = OpenFlags { execute: true, ..READ };
+        let mut refused = async |flags| own.open("f", flags).await.map(|_| ());
+        assert_eq!((refused(READ).await, refused(execute).await), (Err(Errno::EACCES), Err(Errno::EACCES)));
+        let mut handle = 50;
+        let mut for_user = async |flags| {
+            handle += 1;
+            let request = open_request("f", flags, 0, HandleId(handle));
+            let call = MetaCall { seq: 0, on_behalf: Some(user(7)), request };
+            opened(service.call(&root.ctx, call).await).map(|_| ())
+        };
+        assert_eq!((for_user(READ).await, for_user(execute).await), (Err(Errno::EACCES), Ok(())));
+        let writes = OpenFlags { write: true, ..execute };
+        assert_eq!(for_user(writes).await, Err(Errno::EACCES));
+    });
+}
+
+#[test]
 fn explicit_times_override_only_older_writes() {
     with_simulated_service(3, async |env, service, _| {
         let mut a = Peer::new(&service, 1, user(0));
@@ -352,6 +373,7 @@ fn locks_wait_in_slices_and_end_with_their_session() {
         };
         let MetaReply::Holder(Some(held)) = b.ask(test).await else { panic!("held") };
         assert_eq!((held.pid, held.range), (101, LockRange { start: 0, end: 10 }));
+        assert!(!held.is_of_open_file);
         a.gone().await;
         assert_eq!(b.ask(lock(theirs, LockKind::Shared, true, ticket)).await, MetaReply::Locked);
         let (reader, _) = b.open("f", READ).await.expect("exists");
