@@ -692,6 +692,7 @@ fn after_a_crash_clients_reclaim_locks_before_others_get_them() {
             owner: LockOwner::Process(0),
             kind: LockKind::Exclusive,
             range: LockRange { start: 0, end: 10 },
+            pid: 0,
         }];
         let MetaReply::Reclaimed { lost_opens, lost_locks, uncached: _ } =
             a.ask(MetaRequest::Reclaim { opens, locks }).await
@@ -728,6 +729,7 @@ fn reclaim_locked(handle: HandleId, opened: &Opened) -> MetaRequest {
         owner: LockOwner::Process(0),
         kind: LockKind::Exclusive,
         range: LockRange { start: 0, end: 10 },
+        pid: 0,
     };
     MetaRequest::Reclaim { opens: vec![open], locks: vec![lock] }
 }
