@@ -5,7 +5,6 @@ mod common;
 
 use common::shared_cluster::SharedCluster;
 use common::{Embedded, isolated, needs, shown, succeeded};
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -27,7 +26,7 @@ fn a_program_has_the_rights_of_the_user_that_it_becomes() {
 
     let program = program();
     succeeded(&mut shared.weft(0, ["mkdir", "/weft/top"]));
-    let mut served = shared.weft(0, ["run", "--", "python3", &program, "/weft/top"]);
+    let mut served = shared.weft(0, ["run", "--", "python3", program.as_str(), "/weft/top"]);
     let served = served.output().expect("weft starts");
     assert!(served.status.success(), "{}", shown(&served));
     let lines = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect::<Vec<_>>();
