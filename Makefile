@@ -14,6 +14,8 @@ python_build = $(CARGO) build $(if $(filter release,$(PYTHON_PROFILE)),--release
 python_servers = -p weft-cli -p weft-preload
 # Options of `make python-test` (pytest) and `make python-bench`, such as PYTHON_OPTIONS="-k locks".
 PYTHON_OPTIONS ?=
+# Options of `make ai`, such as AI="--only sqlite,numpy --interfaces mount".
+AI ?=
 # Names of tests of `make slurm`, all by default.
 SLURM ?=
 # Directories of `make install`, which packages change.
@@ -28,27 +30,20 @@ MODULE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSIO
 export PROPTEST_RNG_SEED ?= 1
 
 .PHONY: all demo test fuzz bench ibridge delegates tracing directory plan advice replicas lint install stage uninstall deb slurm container aarch64 \
-	monitoring bare python python-test python-bench deps clean help
+	monitoring bare python python-test python-bench ai deps clean help
 
 all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
 	$(CARGO) build --release -p weft-cli -p weft-preload -p weft-capi
 
-demo: ## Two unmodified MPI programs on four servers, checked, with the layout shown
+demo: ## Unmodified MPI programs on four servers, checked and measured, with the layout shown (10 to 15 minutes)
 	@scripts/deps.sh demo
 	@scripts/demo.sh
 
-test: ## All tests, including those with MPI, FUSE and network namespaces, with an empty home directory
+test: ## All tests, also with MPI, FUSE, network namespaces, Python; isolated; counts at the end (half an hour on 2 cores)
 	@scripts/deps.sh test
 	$(CARGO) build -p weft-cli -p weft-preload
-	scripts/isolated.py $(CARGO) test --workspace --lib --bins --tests
-	scripts/isolated.py $(CARGO) test --workspace --doc
-	scripts/isolated.py $(CARGO) test -p weft-twin -p weft-store -p weft-client \
-		--features weft-twin/mutants,weft-store/mutants,weft-client/mutants \
-		--test search_mutants --test sealed_reads --test compressed --test replicas
-	scripts/isolated.py $(CARGO) test -p weft-client -p weft-server --features weft-client/mutants,weft-server/mutants \
-		--test all seeded_bugs
-	$(if $(WEFT_SKIP_PYTHON),@echo "weft: tests of the Python package skipped: WEFT_SKIP_PYTHON is set",$(MAKE) python-test PYTHON_PROFILE=debug)
+	@CARGO="$(CARGO)" scripts/test.py
 
 fuzz: export WEFT_FUZZ_SEED ?= fresh
 fuzz: export WEFT_FUZZ_SECONDS ?= 20
@@ -153,6 +148,11 @@ python-bench: python ## Reading 64 MiB into numpy beside the C interface, in tur
 	$(python_build) $(python_servers)
 	@scripts/python.sh bench $(PYTHON_PROFILE) $(PYTHON_OPTIONS)
 
+ai: python ## AI and data programs from PyPI by weft run, on a mount, by weft:// (WEFT_SKIP_TORCH=1 leaves out torch, 3 GB)
+	@scripts/deps.sh ai
+	$(python_build) $(python_servers)
+	@scripts/python.sh ai $(PYTHON_PROFILE) $(AI)
+
 deb: ## Debian packages in target/debian, checked by lintian, installed and removed in a minimal system (root)
 	@scripts/deps.sh build deb
 	$(CARGO) build --release -p weft-cli -p weft-preload -p weft-capi
@@ -176,7 +176,8 @@ monitoring: ## Debian's Prometheus scrapes a server and checks the alert rules
 	$(CARGO) build -p weft-cli
 	@scripts/monitoring.py
 
-bare: ## Build in a minimal Debian system (root, debootstrap; about 10 minutes)
+bare: ## make demo and make test in a minimal Debian system (root, debootstrap; about an hour)
+	@scripts/deps.sh bare
 	@scripts/bare.sh
 
 deps: ## Install the dependencies of all targets

@@ -11,7 +11,7 @@ say() { printf '%s\n' "$*" >&2; }
 # The files of the C library that programs are linked with come with libc6-dev, which gcc does not require.
 build=(cc:gcc ld:binutils /usr/lib/*/crt1.o:libc6-dev)
 demo=("${build[@]}" mpicc.mpich:libmpich-dev mpiexec.mpich:mpich h5pcc.mpich:libhdf5-mpich-dev h5dump:hdf5-tools)
-test=("${demo[@]}" c++:g++ mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 systemd-analyze:systemd /usr/share/modules/init/sh:environment-modules lua5.3:lua5.3 git:git rsync:rsync flock:util-linux /usr/lib/*/libjemalloc.a:libjemalloc-dev /usr/lib/*/libtcmalloc_minimal.a:libgoogle-perftools-dev)
+test=("${demo[@]}" c++:g++ gfortran:gfortran mpicc.openmpi:libopenmpi-dev mpiexec.openmpi:openmpi-bin pkg-config:pkg-config python3:python3 fusermount3:fuse3 ip:iproute2 kill:procps strace:strace sqlite3:sqlite3 systemd-analyze:systemd /usr/share/modules/init/sh:environment-modules lua5.3:lua5.3 git:git rsync:rsync flock:util-linux /usr/lib/*/libjemalloc.a:libjemalloc-dev /usr/lib/*/libtcmalloc_minimal.a:libgoogle-perftools-dev)
 # GlusterFS; see scripts/distributed.sh
 distributed=(glusterfsd:glusterfs-server glusterfs:glusterfs-client python3:python3 umount:mount)
 # see scripts/monitoring.py
@@ -20,6 +20,8 @@ monitoring=(prometheus:prometheus promtool:prometheus python3:python3)
 slurm=(slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge ip:iproute2 nsenter:util-linux pgrep:procps python3:python3 shellcheck:shellcheck)
 # see scripts/deb.sh
 deb=(dh:debhelper dpkg-buildpackage:dpkg-dev fakeroot:fakeroot lintian:lintian debootstrap:debootstrap)
+# see scripts/bare.sh
+bare=(debootstrap:debootstrap unshare:util-linux git:git)
 # see scripts/container.sh
 container=(buildah:buildah debootstrap:debootstrap)
 # see scripts/aarch64.sh
@@ -34,6 +36,8 @@ mpich_release=5.0.2
 
 # wheels; `make python` installs the rest into virtual environments (scripts/python.sh)
 python=(python3:python3 objdump:binutils cc:gcc /usr/lib/*/crt1.o:libc6-dev)
+# see scripts/ai.py
+ai=("${python[@]}" fusermount3:fuse3)
 
 need_rust() {
     if ! command -v cargo >/dev/null; then
@@ -136,11 +140,13 @@ for kind in "${@:-build}"; do
         distributed) list=("${distributed[@]}") ;;
         monitoring) list=("${monitoring[@]}") ;;
         python) list=("${python[@]}") ;;
+        ai) list=("${ai[@]}") ;;
         slurm) list=("${slurm[@]}") ;;
+        bare) list=("${bare[@]}") ;;
         deb) list=("${deb[@]}") ;;
         container) list=("${container[@]}") ;;
         aarch64) list=("${aarch64[@]}") ;;
-        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring|python|slurm|deb|container|aarch64..."; exit 2 ;;
+        *) say "usage: $0 build|demo|test|bench|lint|darshan|mpich|distributed|monitoring|python|ai|slurm|bare|deb|container|aarch64..."; exit 2 ;;
     esac
     case $kind in build | demo | test | bench | lint) need_rust ;; esac
     packages=$(missing_packages "${list[@]}")

@@ -3,10 +3,11 @@
 
 usage: scripts/isolated.py [--wait SECONDS] COMMAND [ARGUMENT...]
 
-The command starts with an empty home directory, an empty temporary directory, and without Weft's variables except
-those that select tests (see KEPT). Leftovers are processes, mounts, network namespaces, shared memory, and files in
-both directories, in /tmp, below the target directory and in the source tree. The script names leftovers, kills
-processes, removes mounts and both directories, and exits with 1. Without leftovers it exits with the command's code.
+The command starts with an empty home directory, an empty temporary directory, and the environment, limits and (for
+root) accounts of a base system (see base_system.py). Of Weft's variables it gets those that select tests (see KEPT).
+Leftovers are processes, mounts, network namespaces, shared memory, and files in both directories, in /tmp, below the
+target directory and in the source tree. The script names leftovers, kills processes, removes mounts and both
+directories, and exits with 1. Without leftovers it exits with the command's code.
 """
 
 import ctypes
@@ -18,6 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.dont_write_bytecode = True
+import base_system  # noqa: E402
 
 # Variables that select tests or their seeds; all other variables of Weft would change the tests.
 KEPT = ("WEFT_BLESS", "WEFT_DARSHAN_", "WEFT_FUZZ_", "WEFT_PLACEMENT_SEEDS", "WEFT_SKIP_", "WEFT_TEST_")
@@ -36,12 +40,8 @@ def environment(home, temporary):
     """Returns the environment of the command."""
     given = os.environ
     old_home = given.get("HOME", "/nonexistent")
-    env = {
-        name: value
-        for name, value in given.items()
-        if name not in ("LD_PRELOAD", "SLURM_JOB_ID") and not name.startswith("XDG_")
-        and (not name.startswith("WEFT_") or name.startswith(KEPT))
-    }
+    env = base_system.environment(given)
+    env.update({name: value for name, value in given.items() if name.startswith(KEPT)})
     env.update(HOME=str(home), TMPDIR=str(temporary))
     # The tools keep their installation directories.
     env.setdefault("CARGO_HOME", f"{old_home}/.cargo")
@@ -200,6 +200,12 @@ def main():
     (root / "home").mkdir(mode=0o700)
     (root / "tmp").mkdir()
     (root / "tmp").chmod(0o1777)
+    base_system.limits()
+    if os.geteuid() == 0:
+        try:
+            base_system.enter(root / "base")
+        except OSError as error:
+            print(f"weft: {error.filename}: {error.strerror}: the tests see all accounts of this machine", file=sys.stderr)
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         sys.exit(f"weft: prctl: {os.strerror(ctypes.get_errno())}; Linux 3.4 or newer is needed")
     # A terminal interrupts the command as well; its leftovers are removed in that case too.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import sys
@@ -25,6 +26,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(config.option.basetemp, ignore_errors=True)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Report a skipped test in the form that scripts/test.py counts."""
+    list_of_skips = os.environ.get("WEFT_TEST_SKIPPED")
+    if report.skipped and list_of_skips and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        with open(list_of_skips, "a") as file:
+            file.write(f"setup\tpytest\t{report.nodeid}\t{' '.join(reason.split())}\n")
 
 
 @pytest.fixture(scope="session")

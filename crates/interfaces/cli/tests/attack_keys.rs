@@ -34,9 +34,7 @@ struct Cluster {
 impl Cluster {
     /// Starts the cluster. Prints the reason and returns `None` if this user cannot act for others.
     fn started() -> Option<Self> {
-        // SAFETY: geteuid has no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
-            println!("SKIPPED: only root can act for several users; run this test as root");
+        if !common::skip::unless_root("acting for several users") {
             return None;
         }
         let dir = tempfile::Builder::new().prefix("weft-keys-").tempdir().expect("a directory");

@@ -42,9 +42,7 @@ fn a_program_has_the_rights_of_the_user_that_it_becomes() {
 #[test]
 fn the_private_cluster_of_root_stays_closed_to_other_users() {
     needs("python3");
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root can change the user; run this test as root");
+    if !common::skip::unless_root("changing the user") {
         return;
     }
     let cluster = Embedded::new();

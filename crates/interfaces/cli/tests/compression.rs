@@ -371,7 +371,7 @@ fn random_operations_survive_kills_of_servers() {
     let rest = "[layout]\ncompress = \"auto/16KiB\"\n";
     let mut servers = Servers::started(2, "", "", rest);
     let (mut random, seed) = Random::seeded();
-    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, done, mut wanted) = (AtomicBool::new(false), AtomicU64::new(0), 0);
     let file = servers.file();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..3)
@@ -381,7 +381,13 @@ fn random_operations_survive_kills_of_servers() {
             })
             .collect();
         for _ in 0..6 {
-            std::thread::sleep(Duration::from_millis(300 + random.below(500)));
+            // Operations, not time, decide when a server is killed: machines differ in speed.
+            wanted = done.load(Ordering::Relaxed) + 20 + random.below(40);
+            let end = Instant::now() + Duration::from_secs(120);
+            let is_running = || workers.iter().all(|worker| !worker.is_finished());
+            while done.load(Ordering::Relaxed) < wanted && Instant::now() < end && is_running() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let id = random.below(2) as usize;
             servers.kill(id);
             servers.start(id);
@@ -391,6 +397,7 @@ fn random_operations_survive_kills_of_servers() {
             worker.join().expect("no panic");
         }
     });
-    assert!(done.load(Ordering::Relaxed) > 100, "seed {seed}: too few operations");
+    let done = done.into_inner();
+    assert!(done >= wanted, "seed {seed}: {done} operations instead of {wanted} within two minutes each");
     assert_eq!(scrub(&servers).0, Some(0), "seed {seed}");
 }

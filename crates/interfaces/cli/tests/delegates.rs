@@ -626,9 +626,7 @@ os.kill(os.getpid(), 9)
 
 #[test]
 fn a_failed_write_that_no_program_saw_is_reported_at_the_end() {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: a full file system needs root; run this test as root");
+    if !common::skip::unless_root("mounting a small file system") {
         return;
     }
     let place = Place::new();
@@ -638,7 +636,7 @@ fn a_failed_write_that_no_program_saw_is_reported_at_the_end() {
         .status()
         .is_ok_and(|status| status.success());
     if !mounted {
-        println!("SKIPPED: this system mounts no tmpfs");
+        common::skip::skip("this system mounts no tmpfs");
         return;
     }
     let program = "

@@ -31,8 +31,7 @@ fn supported() -> Vec<Mpi> {
 
 /// Returns MPICH 5 with the standard ABI, `None` if WEFT_SKIP_MPICH skips it.
 fn mpich() -> Option<Mpi> {
-    if std::env::var_os("WEFT_SKIP_MPICH").is_some_and(|set| !set.is_empty()) {
-        eprintln!("SKIPPED: WEFT_SKIP_MPICH is set: MPI_Comm_spawn is not tested with MPICH");
+    if common::skip::requested("WEFT_SKIP_MPICH") {
         return None;
     }
     let dir = isolate::mpich().expect("MPICH is not installed: run `make deps`");

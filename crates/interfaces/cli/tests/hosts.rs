@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{WEFT, needs, shown, succeeded};
+use common::{WEFT, needs, shown, skip, succeeded};
 use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
@@ -20,20 +20,18 @@ fn ip(args: &str) -> bool {
 }
 
 impl Hosts {
-    /// Creates the hosts. Prints the reason and returns `None` if namespaces cannot be created. Host 0 has the network
+    /// Creates the hosts. Skips the test and returns `None` if namespaces cannot be created. Host 0 has the network
     /// switch of all hosts.
     fn new(count: usize) -> Option<Self> {
         needs("ip");
-        // SAFETY: geteuid has no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
-            println!("SKIPPED: network namespaces need root; run this test as root");
+        if !skip::unless_root("network namespaces") {
             return None;
         }
         let id = std::process::id();
         let hosts = Self { names: (0..count).map(|host| format!("weft-{id}-{count}-{host}")).collect() };
         let first = &hosts.names[0];
         if !ip(&format!("netns add {first}")) {
-            println!("SKIPPED: this system gives root no network namespaces (`ip netns add` failed)");
+            skip::skip("this system gives root no network namespaces: `ip netns add` failed");
             return None;
         }
         let made = ip(&format!("-n {first} link add br0 type bridge"))
@@ -297,9 +295,7 @@ fn a_host_joins_and_another_one_leaves_while_a_program_uses_the_files() {
 
 #[test]
 fn users_of_one_host_share_a_cluster_by_its_sockets() {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root can act for several users; run this test as root");
+    if !skip::unless_root("acting for several users") {
         return;
     }
     let dir = tempfile::Builder::new().prefix("weft-test-").tempdir().expect("a directory");

@@ -204,7 +204,7 @@ fn a_failed_ssd_loses_only_its_dirty_bytes_and_names_the_files() {
     session.write("lost", &lost, 10_000).expect("written");
     let payloads = cluster.path("ssd0/segments/data");
     if unwritable(&payloads, true).is_none() {
-        println!("SKIPPED: open files cannot be made immutable here; run as root on ext4");
+        common::skip::skip_on_this_machine("open files cannot be made immutable here; run as root on ext4");
         return;
     }
     // From now on writes go to the disk, and writers see no difference.

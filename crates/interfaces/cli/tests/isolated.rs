@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::mounts;
-use common::{Embedded, isolated, root, shown, succeeded};
+use common::{Embedded, accounts, isolated, mounts, root, shown, skip, succeeded};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -91,6 +90,144 @@ fn a_test_command_starts_with_an_empty_home_and_without_variables_of_weft() {
     assert!(!Path::new(home).exists(), "{home} was not removed");
     assert_eq!(checked("exit 7", &[]).status.code(), Some(7), "the exit code of the command");
     assert_eq!(checked("kill -TERM $$", &[]).status.code(), Some(128 + libc::SIGTERM));
+}
+
+#[test]
+fn a_test_command_sees_a_base_system() {
+    let script = "echo \"$(ulimit -n) $(umask) $LANG ${LC_ALL-none} ${PYTHONPATH-none}\"
+                  id -u
+                  getent passwd 4711 weft-made || echo unknown
+                  id -un \"$(id -u)\" && getent passwd nobody >/dev/null && echo known
+                  test ! -e /dev/fuse || stat -c %a /dev/fuse";
+    let seen = || {
+        common::needs("python3");
+        let mut command = Command::new(root().join("scripts/isolated.py"));
+        command.args(["--wait", "1", "sh", "-c", script]);
+        command.env("LC_ALL", "de_DE").env("PYTHONPATH", "/nowhere");
+        let output = command.output().expect("python3 starts");
+        assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.starts_with("1024 0022 C.UTF-8 none none\n"), "{text}");
+        text
+    };
+    seen();
+    if !skip::unless_root("accounts of a base system") {
+        return;
+    }
+    accounts::with(&[("weft-made", 4711)], || {
+        let here = succeeded(Command::new("getent").args(["passwd", "4711"]));
+        assert!(here.starts_with("weft-made:"), "{here}");
+        let text = seen();
+        let rest: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(rest[..4], ["0", "unknown", "root", "known"], "{text}");
+        assert!(rest[4..].iter().all(|mode| *mode == "666"), "{text}");
+    });
+}
+
+/// Prints what cargo and pytest print: passed, failed, skipped and ignored tests, and a test program that crashed.
+const RESULTS: &str = r#"
+echo "     Running tests/a.rs (target/debug/deps/a-0123456789abcdef)"
+echo "test early ... ok"; echo "test bad ... FAILED"; echo "test slow ... ignored, takes a minute"
+printf 'KIND\ta\tearly\tno root\n' >>"$WEFT_TEST_SKIPPED"
+echo "test result: FAILED. 5 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s"
+echo "     Running unittests src/b.rs (/t/debug/deps/b_c-0123456789abcdef)"
+echo "   Doc-tests d"
+echo "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s"
+echo "FAILED python/tests/test_a.py::test_x[1] - AssertionError"
+echo "1 failed, 7 passed in 3.45s"
+exit 1
+"#;
+
+/// Runs a shell script through `scripts/test.py`, in CI or not.
+fn counted(script: &str, ci: &str) -> Output {
+    common::needs("python3");
+    let mut command = Command::new(root().join("scripts/test.py"));
+    command.args(["sh", "-c", script]).env("CI", ci).output().expect("python3 starts")
+}
+
+#[test]
+fn the_last_lines_count_passed_failed_and_skipped_tests() {
+    let output = counted(&RESULTS.replace("KIND", "setup"), "");
+    let text = shown(&output);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(said.lines().last(), Some("14 passed, 3 failed, 2 skipped"), "{text}");
+    for line in [
+        "weft: failed: a bad",
+        "weft: failed: b_c: the test program ended without a result",
+        "weft: failed: python/tests/test_a.py::test_x[1]",
+        "weft: skipped: a early: no root",
+        "weft: skipped: a slow: takes a minute",
+    ] {
+        assert!(said.lines().any(|said| said == line), "{line} is missing: {text}");
+    }
+    // A command that fails before its tests is a failure.
+    let output = counted("echo 'error: could not compile'; exit 101", "");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.ends_with("\n0 passed, 1 failed, 0 skipped\n") && said.contains("exit code 101"), "{said}");
+}
+
+#[test]
+fn ci_fails_on_a_test_that_was_skipped_for_its_setup() {
+    let one = "printf 'KIND\\ta\\tb\\twhy\\n' >>\"$WEFT_TEST_SKIPPED\"
+               echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out'";
+    for (kind, ci, code) in [("setup", "true", 1), ("setup", "", 0), ("machine", "true", 0)] {
+        let output = counted(&one.replace("KIND", kind), ci);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{kind} {ci}: {}", shown(&output));
+        assert!(
+            said.ends_with("weft: skipped: a b: why\n0 passed, 0 failed, 1 skipped\n") || code == 1,
+            "{said}"
+        );
+        assert_eq!(said.contains("weft: CI: 1 skipped"), code == 1, "{said}");
+    }
+}
+
+#[test]
+fn a_skipped_test_reports_itself() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let list = dir.path().join("skipped");
+    let mut again = Command::new(std::env::current_exe().expect("this program"));
+    again.args(["--exact", "skips_itself"]).env("WEFT_TEST_SKIPPED", &list).env("WEFT_TEST_SKIP_ITSELF", "1");
+    let output = again.output().expect("it starts");
+    assert!(output.status.success(), "{}", shown(&output));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(errors, "weft: skipped: isolated skips_itself: a reason\n", "shown although the test passes");
+    assert_eq!(std::fs::read_to_string(&list).expect("a list"), "setup\tisolated\tskips_itself\ta reason\n");
+}
+
+#[test]
+fn skips_itself() {
+    if std::env::var_os("WEFT_TEST_SKIP_ITSELF").is_some() {
+        skip::skip("a\n  reason");
+    }
+}
+
+/// Every skip is counted only if it uses the one form.
+#[test]
+fn no_test_skips_itself_in_another_form() {
+    let mut folders = vec![root().join("crates")];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs")
+                && path.components().any(|part| part.as_os_str() == "tests")
+            {
+                seen += 1;
+                for (number, line) in std::fs::read_to_string(&path).expect("text").lines().enumerate() {
+                    let prints = ["println!(\"", "print!(\""].iter().find_map(|word| line.split_once(word));
+                    let skips =
+                        prints.is_some_and(|(_, said)| said.to_ascii_lowercase().starts_with("skipped"));
+                    assert!(!skips, "{}:{}: use skip::skip", path.display(), number + 1);
+                }
+            }
+        }
+    }
+    assert!(seen > 100, "{seen} files");
 }
 
 #[test]

@@ -129,8 +129,7 @@ fn each_kind_of_access_is_traced_exactly_elsewhere() {
 /// Open MPI's handles are pointers, and Debian's version lacks calls with large counts, which become small counts.
 #[test]
 fn each_kind_of_access_is_traced_exactly_with_open_mpi() {
-    if Command::new("mpicc.openmpi").arg("-show").output().is_err() {
-        eprintln!("not tested: mpicc.openmpi is not installed");
+    if common::skip::without("mpicc.openmpi") {
         return;
     }
     traced_exactly("mpicc.openmpi", &["mpiexec.openmpi", "--allow-run-as-root", "--oversubscribe"], on_weft);
@@ -146,7 +145,7 @@ fn fortran_is_seen_by_either_name() {
         if Command::new(compiler).arg("--version").output().is_ok_and(|output| output.status.success()) {
             fortran_is_seen(compiler, launcher);
         } else {
-            eprintln!("not tested: {compiler} is not installed");
+            common::skip::skip(format_args!("{compiler} is not installed; run make deps"));
         }
     }
 }

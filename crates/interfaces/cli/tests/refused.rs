@@ -173,7 +173,10 @@ fn files_of_other_users() {
         command
     };
     if !as_user(WEFT).arg("--version").output().is_ok_and(|output| output.status.success()) {
-        println!("SKIPPED: only root can act as another user, who must be able to start {WEFT}");
+        common::skip::skip(format_args!(
+            "only root can act as another user, who must be able to start {WEFT}; run the tests as root in a tree that \
+             others may read"
+        ));
         return;
     }
     let servers = Servers::of_classes(&["hdd", "ssd"], "", "", "", "[layout]\nclass = \"hdd\"\n");

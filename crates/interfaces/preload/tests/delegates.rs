@@ -126,7 +126,7 @@ fn a_full_file_system_fails_the_program() {
     if !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("unshare:")
         || output.status.code() == Some(77)
     {
-        eprintln!("skipped: this user may not mount a file system: {}", text(&output));
+        support::skip::skip(format_args!("this user may not mount a file system: {}", text(&output)));
         return;
     }
     assert!(output.stdout.ends_with(b"no space\n"), "{}", text(&output));
@@ -137,14 +137,6 @@ const MPICH: (&str, &[&str]) = ("mpicc.mpich", &["mpiexec.mpich"]);
 const OPEN_MPI: (&str, &[&str]) =
     ("mpicc.openmpi", &["mpiexec.openmpi", "--allow-run-as-root", "--oversubscribe"]);
 
-fn is_missing(compiler: &str) -> bool {
-    let missing = Command::new(compiler).arg("-show").output().is_err();
-    if missing {
-        eprintln!("skipped: {compiler} is not installed");
-    }
-    missing
-}
-
 /// Runs an MPI program of four ranks under `weft run`.
 fn ranks(world: Option<&World>, settings: &[&str], mpi: (&str, &[&str]), program: &Path) -> Command {
     let mut command = delegated(world);
@@ -154,7 +146,7 @@ fn ranks(world: Option<&World>, settings: &[&str], mpi: (&str, &[&str]), program
 
 /// Runs a program over a directory and over Weft. `arguments` follow the directory, `expected` is its output.
 fn check_mpi(mpi: (&str, &[&str]), name: &str, arguments: &[&str], expected: &str) {
-    if is_missing(mpi.0) {
+    if support::skip::without(mpi.0) {
         return;
     }
     let room = tempfile::tempdir().expect("space for a test");

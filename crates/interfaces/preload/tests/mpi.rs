@@ -6,8 +6,7 @@ use std::process::Command;
 use support::{World, compile_with, fresh_directory, run, text};
 
 fn check_hints(compiler: &str, launcher: &[&str]) {
-    if Command::new(compiler).arg("-show").output().is_err() {
-        eprintln!("skipped: {compiler} is not installed");
+    if support::skip::without(compiler) {
         return;
     }
     let world = World::new();
@@ -38,8 +37,7 @@ const LIBRARY: &str = "automatic";
 
 /// Runs collective calls and checks the hints in force; Open MPI's own module has none, so only the bytes are checked.
 fn check_collective(compiler: &str, launcher: &[&str]) {
-    if Command::new(compiler).arg("-show").output().is_err() {
-        eprintln!("skipped: {compiler} is not installed");
+    if support::skip::without(compiler) {
         return;
     }
     let world = World::new();

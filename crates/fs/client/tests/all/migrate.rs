@@ -133,8 +133,8 @@ fn only_owner_and_root_may_move_a_file() {
         let cluster = RealCluster::start(Reach::Unix).await;
         let client = cluster.client(options(Transport::Auto));
         drop(open(&client, "f", 65_536).await);
-        if crate::support::ids().0 != 0 {
-            return; // only root can act as another user
+        if !crate::support::skip::unless_root("acting as another user") {
+            return;
         }
         let other = client.on_behalf(weft_client::Identity { uid: 12_345, gid: 12_345, groups: vec![] });
         let refused =

@@ -2,6 +2,8 @@
 #![allow(dead_code)] // Each test program uses a part.
 
 pub mod model;
+#[path = "../../../../interfaces/cli/tests/common/skip.rs"]
+pub mod skip;
 pub mod world;
 
 use std::collections::BTreeMap;

@@ -100,8 +100,7 @@ fn flags_offset_and_locks_of_a_leased_descriptor_are_private() {
 
 #[test]
 fn only_the_user_who_runs_the_server_gets_writable_descriptors() {
-    if !is_root() {
-        eprintln!("skipped: only root can connect as other users");
+    if !skip::unless_root("connecting as other users") {
         return;
     }
     stage(
@@ -142,8 +141,7 @@ fn only_the_user_who_runs_the_server_gets_writable_descriptors() {
 
 #[test]
 fn the_setting_gives_writable_descriptors_to_all_users() {
-    if !is_root() {
-        eprintln!("skipped: only root can connect as other users");
+    if !skip::unless_root("connecting as other users") {
         return;
     }
     stage(

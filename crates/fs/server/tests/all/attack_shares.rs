@@ -47,8 +47,7 @@ async fn status_to(client: &mut Peer) -> ServerStatus {
 }
 
 fn stage<F: AsyncFnOnce(&Stage)>(change: impl FnOnce(&mut ServerConfig), test: F) {
-    if !is_root() {
-        eprintln!("skipped: only root can connect as several users");
+    if !skip::unless_root("connecting as other users") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -379,7 +379,7 @@ fn connections_bound_to(processor: Processor) -> usize {
 #[test]
 fn a_connection_is_served_where_its_client_waits() {
     if std::thread::available_parallelism().expect("processors").get() == 1 {
-        eprintln!("skipped: only one processor is available");
+        crate::support::skip::skip_on_this_machine("only one processor is available");
         return;
     }
     with_server(false, async |env, unix, tcp, _| {

@@ -1,6 +1,9 @@
 //! A server in a world, and a minimal client for it.
 #![allow(dead_code)] // each test program uses a part
 
+#[path = "../../../../interfaces/cli/tests/common/skip.rs"]
+pub mod skip;
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -309,12 +312,6 @@ pub fn pattern(len: usize, salt: u64) -> Vec<u8> {
 /// Returns the hints of a request on one datafile.
 fn one_part() -> IoHints {
     IoHints { siblings: 1, ..IoHints::default() }
-}
-
-/// Whether this process may act as other users, as tests of several users on one host require.
-pub fn is_root() -> bool {
-    // SAFETY: the call has no arguments and cannot fail.
-    unsafe { libc::geteuid() == 0 }
 }
 
 /// Connects to a Unix socket as user `uid`: the kernel reports the connecting user to the server. The connection

@@ -1,6 +1,9 @@
 //! Shared helpers of the tests.
 #![allow(dead_code, missing_docs)] // Each test file uses a part.
 
+#[path = "../../../../interfaces/cli/tests/common/skip.rs"]
+pub mod skip;
+
 use std::path::PathBuf;
 use weft_core::random::SplitMix64;
 use weft_core::{ByteLen, FileOffset, Nanos};
@@ -85,11 +88,7 @@ pub fn names(count: u64) -> Names {
     names
 }
 
-/// Whether WEFT_SKIP_DARSHAN disables the tests of Darshan logs. Prints a message if so.
+/// Whether WEFT_SKIP_DARSHAN disables the tests of Darshan logs.
 pub fn without_darshan() -> bool {
-    let without = std::env::var_os("WEFT_SKIP_DARSHAN").is_some_and(|set| !set.is_empty());
-    if without {
-        eprintln!("SKIPPED: WEFT_SKIP_DARSHAN is set, so Darshan logs are not tested");
-    }
-    without
+    skip::requested("WEFT_SKIP_DARSHAN")
 }

@@ -1,12 +1,14 @@
 //! Clusters for tests. Each has a state directory of its own, which is removed with the test.
 #![allow(dead_code, missing_docs)] // Each test file uses a part.
 
+pub mod accounts;
 pub mod actors;
 pub mod isolate;
 pub mod load;
 pub mod mounts;
 pub mod servers;
 pub mod shared_cluster;
+pub mod skip;
 
 use std::ffi::OsStr;
 use std::ops::Deref;
@@ -223,13 +225,9 @@ impl Random {
     }
 }
 
-/// Returns whether WEFT_SKIP_DARSHAN skips the tests of Darshan logs, and prints it.
+/// Returns whether WEFT_SKIP_DARSHAN skips the tests of Darshan logs.
 pub fn without_darshan() -> bool {
-    let without = std::env::var_os("WEFT_SKIP_DARSHAN").is_some_and(|set| !set.is_empty());
-    if without {
-        eprintln!("SKIPPED: WEFT_SKIP_DARSHAN is set: tests of Darshan logs are skipped");
-    }
-    without
+    skip::requested("WEFT_SKIP_DARSHAN")
 }
 
 /// Polls `check` until it returns a value, for `limit` at most.

@@ -1,15 +1,16 @@
 //! Mounts for tests.
 
+use super::skip::skip;
 use super::{Embedded, needs};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Returns whether this system can mount with FUSE, and prints the reason if it cannot.
+/// Returns whether this system can mount with FUSE, and skips the test if it cannot.
 pub fn possible() -> bool {
-    if !Path::new("/dev/fuse").exists() {
-        println!("SKIPPED: this system has no /dev/fuse (modprobe fuse)");
+    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        skip(format_args!("/dev/fuse: {error}; run modprobe fuse, or chmod 666 /dev/fuse"));
         return false;
     }
     needs("fusermount3");

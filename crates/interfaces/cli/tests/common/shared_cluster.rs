@@ -1,6 +1,6 @@
 //! A cluster of root on Unix sockets, which all users of this host share.
 
-use super::{WEFT, built, isolated, needs, succeeded, undisturbed};
+use super::{WEFT, built, isolated, needs, skip, succeeded, undisturbed};
 use std::fmt::Write as _;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -18,9 +18,7 @@ impl SharedCluster {
     /// lists the targets of its server, with the settings of each. Returns `None` unless this test runs as root,
     /// because only root can act for several users.
     pub fn new(targets: &[&[&str]]) -> Option<Self> {
-        // SAFETY: geteuid has no preconditions.
-        if unsafe { libc::geteuid() } != 0 {
-            println!("SKIPPED: only root can act for several users; run this test as root");
+        if !skip::unless_root("acting for several users") {
             return None;
         }
         built();

@@ -5,6 +5,8 @@
 
 #[path = "../../../cli/tests/common/isolate.rs"]
 pub mod isolate;
+#[path = "../../../cli/tests/common/skip.rs"]
+pub mod skip;
 
 use isolate::isolate;
 use std::path::{Path, PathBuf};
