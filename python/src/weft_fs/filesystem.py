@@ -12,7 +12,6 @@ from datetime import datetime, timezone
 from glob import has_magic
 from typing import Any
 
-from fsspec import AbstractFileSystem
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.utils import stringify_path
 
@@ -20,6 +19,7 @@ from .cached import CachedFile
 from .cluster import Cluster
 from .directory import DirEntry
 from .errors import error
+from .expansion import Expanding
 from .file import File
 from .layout import LayoutSpec
 from .stat import Stat
@@ -33,7 +33,7 @@ COPY_LEN = 8 * 1024 * 1024
 _BUFFERED = (None, "readahead")
 
 
-class WeftFileSystem(AbstractFileSystem):  # type: ignore[misc]
+class WeftFileSystem(Expanding):
     """Files of a cluster of Weft.
 
     `weft:///run/out` is the file that programs know as /weft/run/out. Options:
@@ -202,14 +202,14 @@ class WeftFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
         """Remove files, and with `recursive` directories. Symbolic links are removed, not followed."""
-        if maxdepth is not None:
-            super().rm(path, recursive=recursive, maxdepth=maxdepth)
-            return
-        for one in self.expand_path(path):
+        is_whole = recursive and maxdepth is None
+        found = self.expand_path(path, recursive=recursive and not is_whole, maxdepth=maxdepth)
+        # Names below a directory come after it.
+        for one in reversed(found):
             inside = self._inside(one)
             if not self.weft.lstat(inside).is_dir:
                 self.weft.unlink(inside)
-            elif recursive:
+            elif is_whole:
                 self.weft.rmtree(inside)
             else:
                 self.weft.rmdir(inside)
@@ -221,6 +221,8 @@ class WeftFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
         """Rename a file or directory, without moving bytes. An existing directory gets it inside."""
+        if isinstance(path1, os.PathLike):
+            path1 = os.fspath(path1)
         is_pattern = not isinstance(path1, str) or (has_magic(path1) and not self.lexists(path1))
         if is_pattern or maxdepth is not None:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
