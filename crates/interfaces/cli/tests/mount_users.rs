@@ -3,7 +3,7 @@
 mod common;
 
 use common::mounts::{self, Mounted};
-use common::{Embedded, isolated, needs, succeeded};
+use common::{Embedded, isolated, needs, skip, succeeded};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -13,9 +13,7 @@ const OTHER_USER: &str = include_str!("programs/other_user.py");
 #[test]
 fn another_user_runs_programs_without_reading_them_and_clears_set_id_bits() {
     needs("python3");
-    // SAFETY: no preconditions.
-    if !mounts::possible() || unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: acts as another user, so it needs root");
+    if !mounts::possible() || !skip::unless_root("acting as another user") {
         return;
     }
     let cluster = Embedded::started();
