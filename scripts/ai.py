@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -97,6 +98,8 @@ def main():
     words = [word for word in given.only.split(",") if word]
     weft = str(pathlib.Path(given.weft).resolve())
     interfaces = given.interfaces.split(",")
+    # The cluster and the mount end in that case as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     room = pathlib.Path(tempfile.mkdtemp(prefix="ai"))  # short: paths of sockets
     cluster = Cluster(weft, room)
     rows, failures = [], []
@@ -136,6 +139,8 @@ def main():
                     row = (package, found["version"], case, interface, result, round(time.monotonic() - began, 1))
                     rows.append(row)
                     print("{:12} {:10} {:32} {:10} {:8} {:7.1f}".format(*row), flush=True)
+                    if result == "failed":
+                        print(f"    {failures[-1][3].splitlines()[-1]}", flush=True)
     finally:
         cluster.end()
         shutil.rmtree(room, ignore_errors=True)
