@@ -46,6 +46,11 @@ pub fn check_private_dir(dir: &Path) -> Result<(), ConfigError> {
 }
 
 #[cfg(test)]
+#[allow(dead_code)] // A part is used.
+#[path = "../../../interfaces/cli/tests/common/skip.rs"]
+mod skip;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::Permissions;
@@ -82,9 +87,7 @@ mod tests {
 
     #[test]
     fn a_directory_of_another_user_is_rejected() {
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        if unsafe { libc::geteuid() } != 0 {
-            eprintln!("skipped: only root can change the owner of a directory");
+        if !skip::unless_root("changing the owner of a directory") {
             return;
         }
         let dir = tempfile::tempdir().expect("a directory");

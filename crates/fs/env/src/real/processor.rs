@@ -83,6 +83,11 @@ impl Movable {
 }
 
 #[cfg(test)]
+#[allow(dead_code)] // A part is used.
+#[path = "../../../../interfaces/cli/tests/common/skip.rs"]
+mod skip;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -100,7 +105,7 @@ mod tests {
     fn a_thread_moves_on_request_and_back() {
         let allowed_set = allowed();
         if allowed_set.len() < 2 {
-            eprintln!("skipped: only one processor is available");
+            skip::skip_on_this_machine("only one processor is available");
             return;
         }
         run_on(None);
@@ -121,7 +126,7 @@ mod tests {
     fn single_and_impossible_requests_move_no_thread() {
         let allowed_set = allowed();
         let [first, second, ..] = allowed_set[..] else {
-            eprintln!("skipped: only one processor is available");
+            skip::skip_on_this_machine("only one processor is available");
             return;
         };
         for _ in 0..10 {
@@ -138,7 +143,7 @@ mod tests {
     #[test]
     fn the_administrators_setting_holds() {
         let [first, second, third, ..] = allowed()[..] else {
-            eprintln!("skipped: three processors are needed");
+            skip::skip_on_this_machine("three processors are needed");
             return;
         };
         // SAFETY: the set is a plain value initialized with zeros, and the call reads its size.
