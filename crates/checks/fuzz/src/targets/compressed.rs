@@ -5,7 +5,7 @@ use crate::alloc::bounded;
 use crate::rng::Rng;
 use weft_core::{CodecPolicy, FileId, ObjectId};
 use weft_store::compressed::map_bytes::{
-    BOOT, HEADER_BYTES, Header, HeaderedFile, decode_chunk, encode_chunk, read, record, reencode, samples,
+    HEADER_BYTES, Header, HeaderedFile, decode_chunk, encode_chunk, read, record, reencode, samples,
 };
 use weft_store::datafile::DatafileKey;
 
@@ -94,9 +94,6 @@ fn reseal(map: &mut [u8], rng: &mut Rng) {
                 head[field..field + 8].copy_from_slice(&sealed.to_le_bytes());
             }
         }
-        if rng.one_in(2) {
-            head[32..40].copy_from_slice(&BOOT.to_le_bytes());
-        }
         let body_len = len.min(rest.len());
         let body = &mut rest[..body_len];
         for record in body.chunks_exact_mut(RECORD_LEN) {
@@ -174,7 +171,7 @@ pub fn compressed_header_seeds() -> Vec<Vec<u8>> {
         key: DatafileKey::new(FileId(0x1234), ObjectId { component: 0, column: 3 }),
         compression: "lz4/128KiB".parse().expect("a setting"),
         pair: 77,
-        boot: BOOT,
+        boot: 7,
         progress: 9,
         frames: 2,
     };

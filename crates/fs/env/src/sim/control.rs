@@ -247,6 +247,16 @@ impl Control {
     /// Restarts the program of `env` as a new process of the same user, and its machine if that is down. Kills the old
     /// process if it still runs.
     pub fn restart(&self, env: &SimEnv) -> SimEnv {
+        self.restart_in(env, true)
+    }
+
+    /// Restarts the program of `env` as [`restart`](Self::restart) does, but in the same boot. After a power cut, this is
+    /// a disk that lost its cache while the machine ran on.
+    pub fn restart_in_same_boot(&self, env: &SimEnv) -> SimEnv {
+        self.restart_in(env, false)
+    }
+
+    fn restart_in(&self, env: &SimEnv, is_new_boot: bool) -> SimEnv {
         self.world.kill(env.process());
         let machine = env.machine();
         let (name, user, was_down) = {
@@ -257,7 +267,7 @@ impl Control {
                 // The clock since boot restarts; its value must not be negative at any time of the world.
                 state.machine(machine).boot_offset = 0u64.wrapping_sub(now);
                 state.machine(machine).cut_at_sync = None;
-                state.machine(machine).boots += 1;
+                state.machine(machine).boots += u64::from(is_new_boot);
             }
             let process = &state.processes[env.process().0 as usize];
             let user = (process.uid, process.gid, process.groups.clone());

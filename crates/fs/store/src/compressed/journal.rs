@@ -44,9 +44,6 @@ pub(super) struct MapEnd {
     pub sealed: u64,
     /// The frames up to this number are on the disk.
     pub durable: u64,
-    /// True if no frame has been written in this boot. The next ones follow an empty frame, so that a broken one is not
-    /// mistaken for a frame that was lost with power.
-    pub begins: bool,
     /// True if a checkpoint must precede the next frame.
     pub needs_checkpoint: bool,
     /// Number of the frame that, by the header of the container, the map has durably; 0 before its first sync.
@@ -69,7 +66,6 @@ struct JournalState<E: Env> {
     reserved: u64,
     sealed: u64,
     durable: u64,
-    begins: bool,
     needs_checkpoint: bool,
     marked: u64,
     /// True when a failed write could not be undone, so that no frame can follow.
@@ -95,7 +91,6 @@ impl<E: Env> Journal<E> {
             reserved: end.len,
             sealed: end.sealed,
             durable: end.durable,
-            begins: end.begins,
             needs_checkpoint: end.needs_checkpoint,
             marked: end.marked,
             is_broken: false,
@@ -195,10 +190,6 @@ impl<E: Env> Compressed<E> {
             let mut frames = Vec::with_capacity(256);
             let sealed = sealed.map_or(state.sealed, |sealed| sealed.max(state.sealed));
             let mut frame = Frame { number: last, sealed, durable: state.durable, boot: self.env.boot() };
-            if state.begins {
-                frame.number += 1;
-                frame.encode(self.pair, &[], &mut frames);
-            }
             for records in records.chunks(RECORDS_MAX).chain(records.is_empty().then_some(records)) {
                 frame.number += 1;
                 frame.encode(self.pair, records, &mut frames);
@@ -226,11 +217,7 @@ impl<E: Env> Compressed<E> {
             // A wrong time is better than a failed operation.
             let _ = map.file.set_mtime(mtime).await;
         }
-        {
-            let mut state = self.journal.state.lock();
-            state.len = end;
-            state.begins = false;
-        }
+        self.journal.state.lock().len = end;
         Ok(number)
     }
 
@@ -305,9 +292,7 @@ impl<E: Env> Compressed<E> {
         if !is_done {
             self.seal().await?;
         }
-        if self.journal.state.lock().marked == 0 {
-            self.mark_container().await;
-        }
+        self.mark_container().await;
         let bound = self.state.lock().chunks.stored() / PENDING_PART;
         self.punch_free(bound.max(DIRTY_BYTES_MAX), HOLES_MAX).await;
         Ok(())
@@ -429,8 +414,9 @@ impl<E: Env> Compressed<E> {
             state.map = map;
             (state.len, state.reserved) = (bytes.len() as u64, bytes.len() as u64);
             (state.sealed, state.durable) = (last, last);
-            (state.begins, state.needs_checkpoint) = (false, false);
+            state.needs_checkpoint = false;
         }
+        self.upkeep.note_whole(self.key);
         let mut state = self.state.lock();
         state.last = last;
         state.space.sealed(last);

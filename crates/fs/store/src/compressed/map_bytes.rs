@@ -14,9 +14,6 @@ use std::ops::Range;
 use weft_core::ranges::{ByteRange, RangeSet};
 use weft_core::{CodecPolicy, FileId, ObjectId};
 
-/// Boot of the machine that reads the maps.
-pub const BOOT: u64 = 7;
-
 /// A part of a chunk: the chunk, the range within it, and the place and offset of its bytes; `None` for zeros over
 /// them.
 pub type Row = (u64, Range<u64>, Option<(u64, u64)>);
@@ -46,7 +43,7 @@ pub fn reencode(map: &[u8]) -> Result<Vec<u8>, &'static str> {
 
 fn replayed(map: &[u8]) -> Result<(Header, u64, Chunks), &'static str> {
     let header = Header::decode(HeaderedFile::Map, map).map_err(|_| "a bad header")?;
-    let found = scan::scan(&header, map, BOOT)?;
+    let found = scan::scan(&header, map)?;
     let replayed = scan::replay(&header, map, &found, &BTreeSet::new())?;
     Space::new(replayed.chunks.extents(), replayed.pending, 0).map(drop)?;
     Ok((header, found.last, replayed.chunks))
@@ -107,11 +104,11 @@ pub fn encode_chunk(policy: CodecPolicy, bytes: &[u8]) -> (u8, Vec<u8>) {
 
 /// Returns valid maps.
 pub fn samples() -> Vec<Vec<u8>> {
-    let header = |boot| Header {
+    let header = Header {
         key: DatafileKey::new(FileId(0x1234), ObjectId { component: 0, column: 3 }),
         compression: "zstd:1/64KiB".parse().expect("a setting"),
         pair: 0,
-        boot,
+        boot: 7,
         progress: 0,
         frames: 0,
     };
@@ -129,17 +126,13 @@ pub fn samples() -> Vec<Vec<u8>> {
         vec![Record::Hole { chunk: 0, count: 1 }, Record::Length { len: 200_000 }],
         vec![Record::Version { chunk: 1, version: version(9) }],
     ];
-    let map = |boot: u64| {
-        let mut out = header(boot).encode(HeaderedFile::Map).to_vec();
-        for (number, records) in (1..).zip(&frames) {
-            let (sealed, durable) = if number < 5 { (0, 0) } else { (4, number - 1) };
-            Frame { number, sealed, durable, boot }.encode(0, records, &mut out);
-        }
-        out
-    };
-    let torn = map(BOOT - 1);
-    let torn = torn[..torn.len() - 3].to_vec();
-    let mut all = vec![header(BOOT).encode(HeaderedFile::Map).to_vec(), map(BOOT), torn];
+    let mut map = header.encode(HeaderedFile::Map).to_vec();
+    for (number, records) in (1..).zip(&frames) {
+        let (sealed, durable) = if number < 5 { (0, 0) } else { (4, number - 1) };
+        Frame { number, sealed, durable, boot: header.boot }.encode(0, records, &mut map);
+    }
+    let torn = map[..map.len() - 3].to_vec();
+    let mut all = vec![header.encode(HeaderedFile::Map).to_vec(), map, torn];
     let checkpoints: Vec<_> = all.iter().map(|map| reencode(map).expect("good")).collect();
     all.extend(checkpoints);
     all
@@ -159,24 +152,40 @@ mod tests {
         assert_eq!((len, rows), (200_000, vec![(1, 0..65_536, Some((9, 0)))]));
     }
 
+    /// Offset of the last frame of the second sample. No later frame says that it is durable.
+    const LAST_FRAME: usize = 632;
+
     #[test]
-    fn a_flipped_bit_is_damage_unless_a_loss_of_power_explains_it() {
+    fn a_flipped_bit_is_damage_unless_a_lost_write_explains_it() {
         let map = &samples()[1];
+        let before = read(&map[..LAST_FRAME]).expect("good");
         for bit in 0..map.len() * 8 {
             let mut bad = map.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(read(&bad).is_err(), "bit {bit}");
+            let found = read(&bad);
+            assert_eq!(found.is_err(), bit / 8 < LAST_FRAME, "bit {bit}");
+            assert!(found.is_err() || found.as_ref() == Ok(&before), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn any_tail_that_was_never_synced_is_cut() {
+        let map = &samples()[1];
         for len in HEADER_BYTES..map.len() {
             assert!(read(&map[..len]).is_ok(), "the process was killed at {len}");
+            // Zeros, and bytes of another file, up to and behind the former end.
+            for filling in [vec![0; map.len() + 5000], vec![0xa5; map.len()]] {
+                let bad = [&map[..len], &filling[len..]].concat();
+                // A frame may end in zeros.
+                let same = bad.iter().zip(map).take_while(|(a, b)| a == b).count();
+                assert_eq!(read(&bad), read(&map[..same]), "cut at {len}");
+            }
         }
-        let lost = &samples()[2];
-        // No later frame says that the last whole one is durable.
-        let unsynced_from = 504;
-        for bit in HEADER_BYTES * 8..lost.len() * 8 {
-            let mut bad = lost.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read(&bad).is_err(), bit / 8 < unsynced_from, "bit {bit}");
+        // The last frame proves that the others were synced.
+        for at in HEADER_BYTES..LAST_FRAME - 40 {
+            let mut bad = map.clone();
+            bad[at..LAST_FRAME].fill(0);
+            assert_eq!(read(&bad), Err("a frame that was synced is broken"), "zeros from {at} on");
         }
     }
 }

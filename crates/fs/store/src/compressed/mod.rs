@@ -54,18 +54,20 @@
 //! | event | rule at the next open |
 //! | --- | --- |
 //! | process killed | all frames count; one that the file ends in was never answered |
-//! | loss of power | frames up to the first broken one count. The bytes of frames that are not sealed are verified |
+//! | loss of power, or of the disk's cache | frames up to the first broken one count. The bytes of frames that are not sealed are verified |
 //! | a record whose bytes are missing | does not count: the chunk keeps the bytes before. A checkpoint follows |
 //! | two such records whose bytes are the same | the newer one counts. It used space that the older one gave up |
-//! | a broken frame that must be durable, or was written in this boot | damage: every operation fails |
+//! | a broken frame that must be durable | damage: every operation fails |
 //! | a version or piece that does not match its checksum | damage: reads of its chunk fail |
 //!
 //! A checkpoint is a new map without replaced records. It is written and synced beside the old map, and renamed over
 //! it.
 //!
-//! Both files have a header with the same random number. The one of the container records, at the first sync and
-//! whenever the datafile is settled, which frames the map has durably. A missing or shorter map is an error after that.
-//! Before, after a loss of power, it is an empty datafile.
+//! A disk may lose its cache while the machine runs on, so an unchanged boot proves nothing: each first open by a process
+//! recovers as after a loss of power. Bytes that were not synced are then old or newer, as the disk has them.
+//!
+//! Both files have a header with the same random number. The one of the container records, after each sync, which frames
+//! the map has durably. A missing or shorter map is an error after that. Before, it is an empty datafile.
 //!
 //! Operations run in boxes: on the stack of each connection's thread, their futures would take space that plain
 //! datafiles do not need.

@@ -129,10 +129,10 @@ impl<E: Env> Compressed<E> {
             Ok(_) | Err(BadHeader::Missing | BadHeader::Foreign | BadHeader::Damaged(_)) => None,
         };
         let container_len = container.meta().await?.len.0;
+        let was_synced = beside.is_some_and(|header| header.progress > 0);
         // A map that was never synced may be lost with power. Otherwise the medium, or an operator, has lost it.
-        let is_lossy = beside.is_none_or(|header| {
-            header.progress == 0 && (header.boot != boot || container_len <= UNIT_BYTES)
-        });
+        let is_lossy =
+            !was_synced && beside.is_none_or(|header| header.boot != boot || container_len <= UNIT_BYTES);
         let map = match spec.names.dir().open(&spec.map_name(), OpenMode::WRITE).await {
             Ok(map) => ChargedFile { file: map, charge: spec.map.clone() },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -150,8 +150,8 @@ impl<E: Env> Compressed<E> {
                 return Err(Fault::MapDamaged("it belongs to another datafile"));
             }
             Ok(header) => header,
-            // A failed write may leave a part of the header. Nothing was stored then.
-            Err(bad) if is_lossy && (bad == BadHeader::Missing || bytes.len() < HEADER_BYTES) => {
+            // A failed write may leave a part of the header. Nothing was stored then, or nothing was synced.
+            Err(bad) if !was_synced && (bad == BadHeader::Missing || bytes.len() < HEADER_BYTES) => {
                 return match beside {
                     None => Ok(None),
                     Some(header) => Self::create(spec, header.compression).await.map(Some),
@@ -171,16 +171,21 @@ impl<E: Env> Compressed<E> {
                 false => Err(Fault::MapDamaged("it belongs to another container")),
             };
         }
-        let found = scan::scan(&header, &bytes, boot).map_err(Fault::MapDamaged)?;
+        let found = scan::scan(&header, &bytes).map_err(Fault::MapDamaged)?;
         let marked = beside.map_or(0, |header| header.progress);
         if found.last < marked {
             return Err(Fault::MapDamaged("frames at its end are missing"));
         }
         let is_unsealed = found.changed > found.sealed;
-        let torn = match is_unsealed && found.boot != boot && !is_seeded(Mutant::TornMapEntry) {
+        // Bytes that this process has written are in the page cache at least. Simulated payloads may have no bytes.
+        let is_verified = spec.upkeep.is_verified(spec.key) || spec.env.hollow(0).is_some();
+        let torn = match is_unsealed && !is_verified && !is_seeded(Mutant::TornMapEntry) {
             true => torn_records(&header, &bytes, &found, container).await?,
             false => BTreeSet::new(),
         };
+        if !torn.is_empty() {
+            spec.upkeep.note_torn(spec.key);
+        }
         let replayed = scan::replay(&header, &bytes, &found, &torn).map_err(Fault::MapDamaged)?;
         let len_units = container_len.div_ceil(UNIT_BYTES);
         let space = Space::new(replayed.chunks.extents(), replayed.pending, len_units);
@@ -191,9 +196,8 @@ impl<E: Env> Compressed<E> {
             len: found.end as u64,
             sealed: found.sealed,
             durable: found.durable,
-            begins: found.boot != boot,
             // Records that do not count must be gone before their space is used again.
-            needs_checkpoint: found.is_torn || is_unsealed && found.boot != boot,
+            needs_checkpoint: found.is_torn || !torn.is_empty() || is_unsealed && found.boot != boot,
             marked,
         };
         let has_work = end.needs_checkpoint || is_unsealed || replayed.chunks.overlay_size().1 > 0;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use weft_core::ranges::{ByteRange, RangeSet};
 
 /// Kind of damage to a map whose frame is broken.
-const BROKEN_FRAME: &str = "a frame that was written completely is broken";
+const BROKEN_FRAME: &str = "a frame that was synced is broken";
 
 /// Valid frames at the start of a map, up to the first invalid one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,18 +25,22 @@ pub struct Scan {
     pub durable: u64,
     /// Boot of the machine in which the last valid frame, or the header, was written.
     pub boot: u64,
-    /// True if the last frame was torn, by a loss of power or the end of the process.
+    /// True if bytes follow that are no frame: a loss of power, a disk that lost its cache, or the end of the process
+    /// tore the last write.
     pub is_torn: bool,
 }
 
 /// Identifies a record: the number of its frame, and its index within it.
 pub type RecordId = (u64, usize);
 
-/// Finds the valid frames of a map, which begins with `header`. `boot` is the present boot of the machine.
+/// Finds the valid frames of a map, which begins with `header`.
+///
+/// A disk may lose its cache while the machine runs on, so the present boot proves nothing. Only a later frame, or the
+/// header of the container, proves that a broken frame was on the disk.
 ///
 /// # Errors
-/// When a frame is broken that no loss of power and no end of a process explains.
-pub fn scan(header: &Header, bytes: &[u8], boot: u64) -> Result<Scan, &'static str> {
+/// When a frame is broken that was on the disk.
+pub fn scan(header: &Header, bytes: &[u8]) -> Result<Scan, &'static str> {
     let mut found = Scan {
         last: header.progress - u64::from(header.frames),
         changed: 0,
@@ -75,18 +79,10 @@ pub fn scan(header: &Header, bytes: &[u8], boot: u64) -> Result<Scan, &'static s
         return Ok(found);
     }
     found.is_torn = true;
-    if found.boot == boot {
-        // The system has kept everything that the process wrote, but may have kept a part of its last write only.
-        return match Frame::decode(header.pair, rest) {
-            Decoded::Cut => Ok(found),
-            Decoded::Bad | Decoded::Whole(..) => Err(BROKEN_FRAME),
-        };
-    }
-    // Unsynced frames may be lost in any order. A later frame may prove that the broken one was synced, or that it was
-    // written in this boot.
+    // Unsynced frames may be lost in any order. A later frame may prove that the broken one was synced.
     let mut rest = rest;
     while let Some((frame, behind)) = frame::find(header.pair, rest) {
-        if frame.durable > found.last || frame.boot == boot {
+        if frame.durable > found.last {
             return Err(BROKEN_FRAME);
         }
         rest = behind;

@@ -17,6 +17,8 @@ pub(crate) struct Upkeep<E: Env> {
     env: E,
     /// Datafiles with work for idle times, and the time at which each may be settled.
     unsettled: Mutex<BTreeMap<DatafileKey, Nanos>>,
+    /// Datafiles with records on the disk that do not count, because the disk lost their bytes.
+    torn: Mutex<BTreeSet<DatafileKey>>,
     /// Blocks or chunks that did not match their checksums.
     damaged: Mutex<BTreeSet<(DatafileKey, u64)>>,
     /// Number of blocks accepted without verification after a loss of power.
@@ -34,6 +36,7 @@ impl<E: Env> Upkeep<E> {
         Self {
             env: env.clone(),
             unsettled: Mutex::default(),
+            torn: Mutex::default(),
             damaged: Mutex::default(),
             unverified: AtomicU64::new(0),
             unsafe_datafiles: Mutex::default(),
@@ -48,6 +51,22 @@ impl<E: Env> Upkeep<E> {
         if unsettled.len() < UNSETTLED_MAX {
             unsettled.entry(key).or_insert(self.env.tick().saturating_add(idle));
         }
+    }
+
+    /// Returns true if this process has changed or recovered a datafile since it was last settled, and all records on the
+    /// disk count.
+    pub fn is_verified(&self, key: DatafileKey) -> bool {
+        self.unsettled.lock().contains_key(&key) && !self.torn.lock().contains(&key)
+    }
+
+    /// Records that some records of a datafile do not count. Each open must find them, until a checkpoint.
+    pub fn note_torn(&self, key: DatafileKey) {
+        self.torn.lock().insert(key);
+    }
+
+    /// Records that a checkpoint has replaced the records of a datafile.
+    pub fn note_whole(&self, key: DatafileKey) {
+        self.torn.lock().remove(&key);
     }
 
     /// Sets the time at which a datafile may be settled.

@@ -148,11 +148,13 @@ pub struct Plan {
     pub may_remove: bool,
     /// Number of small appends that precede the operations, to make a map long.
     pub appends: usize,
+    /// True if the disk loses its cache while the machine runs on, instead of a loss of power.
+    pub same_boot: bool,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { setup: SETUPS[0], seed: 0, ops: 0, may_remove: true, appends: 0 }
+        Self { setup: SETUPS[0], seed: 0, ops: 0, may_remove: true, appends: 0, same_boot: false }
     }
 }
 
@@ -223,6 +225,17 @@ pub struct Modeled {
     pub next: Option<Vec<u8>>,
     /// Bytes at the last sync and after each operation since.
     history: Vec<Vec<u8>>,
+}
+
+impl Modeled {
+    /// Checks that each byte of a datafile has a value that it had at the last sync or since. Returns the number of
+    /// bytes that could have one value only.
+    pub fn check_survivor(&self, key: DatafileKey, found: &[u8]) -> usize {
+        let lens = self.history.iter().map(Vec::len);
+        let (least, most) = (lens.clone().min().unwrap_or(0), lens.max().unwrap_or(0));
+        assert!((least..=most).contains(&found.len()), "{key:?}: {} of {least} to {most} bytes", found.len());
+        check_known(key, found, &self.history)
+    }
 }
 
 #[derive(Default, Clone)]
@@ -481,7 +494,8 @@ fn run_to_cut(sim: &mut Sim, env: SimEnv, plan: Plan, model: Arc<Mutex<Model>>, 
     let ended = sim.try_block_on(&env, run(env.clone(), "/".into(), plan, Arc::clone(&model)));
     assert!(ended.is_none(), "the power was cut");
     let model = model.lock().expect("model").clone();
-    (sim.restart(&env), model)
+    let control = sim.control();
+    (if plan.same_boot { control.restart_in_same_boot(&env) } else { control.restart(&env) }, model)
 }
 
 /// Returns the model of what a loss of power has left.
@@ -506,10 +520,7 @@ async fn check_survivors(env: SimEnv, setup: Setup, model: Model, seed: u64) -> 
     let (mut rng, mut checked) = (Rng::new(seed), 0);
     for (&key, it) in &model.datafiles {
         let found = read(&target, key, setup).await.unwrap_or_else(|error| panic!("{key:?}: {error}"));
-        let lens = it.history.iter().map(Vec::len);
-        let (least, most) = (lens.clone().min().unwrap_or(0), lens.max().unwrap_or(0));
-        assert!((least..=most).contains(&found.len()), "{key:?}: {} of {least} to {most} bytes", found.len());
-        checked += check_known(key, &found, &it.history);
+        checked += it.check_survivor(key, &found);
         // The bytes that were found stay, and can be changed.
         if rng.below(2) == 0 {
             target.release();

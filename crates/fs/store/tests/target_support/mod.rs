@@ -3,7 +3,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
-use weft_core::{Integrity, LocalOffset, TargetId};
+use weft_core::{ByteLen, Integrity, LocalOffset, TargetId};
 use weft_env::sim::{Sim, SimEnv};
 use weft_env::{Dir, Env, File, OpenMode};
 use weft_store::target::{Module, TargetSpec};
@@ -41,4 +41,20 @@ pub async fn flip(env: &SimEnv, name: &str, bit: u64) {
     file.read_at(&mut [IoSliceMut::new(&mut byte)], at).await.expect("read");
     byte[0] ^= 1 << (bit % 8);
     file.write_at(&[IoSlice::new(&byte)], at).await.expect("write");
+}
+
+/// Returns all bytes of a file.
+pub async fn content(env: &SimEnv, name: &str) -> Vec<u8> {
+    let file = env.dir(Path::new("/")).await.expect("dir").open(name, OpenMode::READ).await.expect("open");
+    let mut bytes = vec![0; file.meta().await.expect("meta").len.0 as usize];
+    let got = file.read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(0)).await.expect("read");
+    assert_eq!(got, bytes.len(), "{name}");
+    bytes
+}
+
+/// Replaces all bytes of a file behind the target's back.
+pub async fn replace(env: &SimEnv, name: &str, bytes: &[u8]) {
+    let file = env.dir(Path::new("/")).await.expect("dir").open(name, OpenMode::WRITE).await.expect("open");
+    file.set_len(ByteLen(0)).await.expect("cut");
+    file.write_at(&[IoSlice::new(bytes)], LocalOffset(0)).await.expect("write");
 }
