@@ -156,6 +156,8 @@ pub struct Options {
     /// Interval at which each data server is polled for its state and free space. With `None`, new files are placed as
     /// if all servers were up and empty.
     pub poll_interval: Option<Nanos>,
+    /// Whether a database whose logs have lost durable changes is opened without them.
+    pub accept_lost_log: bool,
     /// Whether all targets of the cluster file take new files without having attached. For worlds whose data servers do
     /// not attach ([`Join::No`](crate::Join)), and for services without data servers.
     pub without_registry: bool,
@@ -205,6 +207,7 @@ impl Default for Options {
             inline_max: ByteLen(0),
             syncs_all_names: false,
             poll_interval: None,
+            accept_lost_log: false,
             without_registry: false,
         }
     }

@@ -118,7 +118,8 @@ impl<E: Env> Service<E> {
         })?;
         // A simulated cluster without a registry needs no identity of its own. A fixed one keeps its course of events.
         let new_id = if options.without_registry { ClusterId(1) } else { ClusterId::NONE };
-        let wanted = DatabaseSpec { cluster: cluster.name.clone(), format, new_id };
+        let accept_lost_log = options.accept_lost_log;
+        let wanted = DatabaseSpec { cluster: cluster.name.clone(), format, new_id, accept_lost_log };
         let device = options.emulate.as_ref().map(|emulation| Emulator::new(&env, emulation));
         let journal =
             Journal::open_emulated(env.clone(), dir.clone(), &name, &wanted, options.journal, device)

@@ -5,7 +5,7 @@
 //! ```text
 //! offset size | field
 //!      0    8 | magic      "WEFTMETA"
-//!      8    4 | version    4
+//!      8    4 | version    5
 //!     12    2 | name_len   bytes
 //!     14    n | name       name of the cluster, UTF-8
 //!   14+n   16 | cluster    identity of the cluster, random, chosen when the path was formatted
@@ -14,13 +14,16 @@
 //! ```
 //!
 //! Numbers are little-endian. Version 1 has neither `cluster` nor `origin`. Version 2 has logs of which each frame was synced
-//! before the next; it would not find later frames. Version 3 has no inline files. Opening rewrites all as version 4.
+//! before the next; it would not find later frames. Version 3 has no inline files. Version 4 has no file `synced`
+//! beside the logs. Opening rewrites all as version 5.
 
 use weft_core::ClusterId;
 
 const MAGIC: [u8; 8] = *b"WEFTMETA";
 /// Version of the identity file, the log and the rows.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
+/// First version with a file `synced`.
+const VERSION_SYNCED: u32 = 5;
 
 /// Identity of a database.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,6 +102,12 @@ impl Identity {
         }
     }
 
+    /// Returns true if a valid file is of a version whose logs have a file `synced` beside them.
+    pub(super) fn has_synced(bytes: &[u8]) -> bool {
+        let version = bytes.get(8..12).and_then(|bytes| bytes.first_chunk()).copied();
+        version.is_some_and(|version| u32::from_le_bytes(version) >= VERSION_SYNCED)
+    }
+
     /// Checks that the database belongs to a cluster.
     ///
     /// # Errors
@@ -117,7 +126,7 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let mut expected = b"WEFTMETA\x04\0\0\0\x02\0ab\x07".to_vec();
+        let mut expected = b"WEFTMETA\x05\0\0\0\x02\0ab\x07".to_vec();
         expected.extend_from_slice(&[0; 15]);
         expected.push(1);
         let crc = crc32fast::hash(&expected);
@@ -136,15 +145,17 @@ mod tests {
     }
 
     #[test]
-    fn versions_2_and_3_are_read() {
+    fn versions_2_to_4_are_read() {
         let identity = Identity { cluster: "ab".into(), id: ClusterId(7), was_version_1: false };
-        for version in [2, 3] {
+        assert!(Identity::has_synced(&identity.encode()));
+        for version in [2, 3, 4] {
             let mut bytes = identity.encode();
             bytes.truncate(bytes.len() - 4);
             bytes[8] = version;
             let crc = crc32fast::hash(&bytes);
             bytes.extend_from_slice(&crc.to_le_bytes());
             assert_eq!(Identity::decode(&bytes), Ok(identity.clone()));
+            assert!(!Identity::has_synced(&bytes));
         }
     }
 
@@ -162,10 +173,10 @@ mod tests {
             assert_eq!(Identity::decode(&good[..cut]), Err(IdentityError::Damaged), "cut at {cut}");
         }
         let mut newer = good[..good.len() - 4].to_vec();
-        newer[8] = 5;
+        newer[8] = 6;
         let crc = crc32fast::hash(&newer);
         newer.extend_from_slice(&crc.to_le_bytes());
-        assert_eq!(Identity::decode(&newer), Err(IdentityError::Version(5)));
+        assert_eq!(Identity::decode(&newer), Err(IdentityError::Version(6)));
         assert!(identity.check("other").is_err() && identity.check("mine").is_ok());
     }
 }

@@ -190,12 +190,18 @@ pub(super) struct End {
     pub has_remains: bool,
 }
 
+/// Remedy for a log that lacks frames.
+pub(super) const LOST_FRAMES: &str = "nothing was changed; restore the metadata path from a copy, or the metadata from a \
+     dump (`weft meta restore`); to go on without the lost changes, start once with `weft serve --accept-lost-log`; then run \
+     `weft fsck`";
+
 /// Applies all changes of frames after `applied` to `delta`. Frames must be consecutive from `applied + 1` or earlier.
-/// Fails if a frame is missing or damaged that had been durable.
+/// Fails if a frame is missing or damaged that had been durable, unless `accepts_loss`: the log then ends before it.
 pub(super) fn replay(
     file: &impl BlockingFile,
     key: LogKey,
     applied: u64,
+    accepts_loss: bool,
     delta: &mut Delta,
 ) -> io::Result<End> {
     let len = file.len()?.0;
@@ -206,8 +212,8 @@ pub(super) fn replay(
         let body_at = at + header.header_len;
         if before.is_none() && header.number > last + 1 {
             // The frames between were in the other log.
-            if header.synced > last {
-                return Err(damaged(last + 1));
+            if header.synced > last && !accepts_loss {
+                return Err(damaged(last + 1, at));
             }
             break;
         }
@@ -244,7 +250,7 @@ pub(super) fn replay(
         behind = behind.max(synced_behind(file, key, at + header.frame_len(), last)?);
     }
     match behind {
-        Some(synced) if synced > last => Err(damaged(last + 1)),
+        Some(synced) if synced > last && !accepts_loss => Err(damaged(last + 1, at)),
         found => Ok(End { last, has_remains: found.is_some() }),
     }
 }
@@ -295,10 +301,9 @@ fn is_whole(file: &impl BlockingFile, key: LogKey, header: &FoundHeader, at: u64
     Ok(key.body_crc(&body) == header.body_crc)
 }
 
-fn damaged(number: u64) -> io::Error {
+fn damaged(number: u64, at: u64) -> io::Error {
     let what = format!(
-        "frame {number} of its log is damaged or missing, but later frames exist: nothing was changed; restore the \
-         metadata path from a copy and then run `weft fsck`"
+        "frame {number} of its log is damaged or missing at offset {at}, but later frames exist: {LOST_FRAMES}"
     );
     io::Error::new(io::ErrorKind::InvalidData, what)
 }

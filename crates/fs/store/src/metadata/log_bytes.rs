@@ -27,7 +27,7 @@ pub fn frame(number: u64, unsynced: u32, changes: &[Change]) -> Vec<u8> {
 /// When a valid frame has an unsupported version, or when a later frame proves damage.
 pub fn read(log: &[u8], applied: u64) -> io::Result<(u64, Vec<Change>)> {
     let mut delta = Delta::default();
-    let last = replay(&Bytes(log.to_vec()), LogKey::NONE, applied, &mut delta)?.last;
+    let last = replay(&Bytes(log.to_vec()), LogKey::NONE, applied, false, &mut delta)?.last;
     let rows = |table: Table| {
         let rows = delta.rows(table).iter();
         rows.map(move |(key, value)| (table, key.to_vec(), value.as_ref().map(|value| value.to_vec())))

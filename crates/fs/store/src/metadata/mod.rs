@@ -3,6 +3,7 @@
 //! ```text
 //! metadata/identity   | cluster of the database, and version of its formats    (identity.rs)
 //! metadata/log.0, .1  | changes committed since the last checkpoint            (log.rs)
+//! metadata/synced     | how far the logs were synced                          (progress.rs)
 //! metadata/base.redb  | everything older: one redb table per [`Table`]         (base.rs)
 //! metadata/base.sums  | checksums of the blocks of the base                    (sums.rs, checked.rs)
 //! metadata/reserve    | space held back for a full device                      (journal/reserve.rs)
@@ -25,6 +26,7 @@ mod journal;
 mod log;
 #[doc(hidden)]
 pub mod log_bytes;
+mod progress;
 mod record;
 mod rows;
 mod sums;

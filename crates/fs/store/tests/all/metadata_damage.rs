@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
 use weft_store::metadata::{
@@ -17,13 +18,24 @@ fn open(path: &Path) -> Result<Journal<RealEnv>, OpenError> {
 }
 
 fn open_with(path: &Path, options: JournalOptions) -> Result<Journal<RealEnv>, OpenError> {
+    open_all(path, &DatabaseSpec::formatting("test"), options)
+}
+
+fn open_spec(path: &Path, spec: &DatabaseSpec) -> Result<Journal<RealEnv>, OpenError> {
+    open_all(path, spec, JournalOptions::default())
+}
+
+fn open_all(
+    path: &Path,
+    spec: &DatabaseSpec,
+    options: JournalOptions,
+) -> Result<Journal<RealEnv>, OpenError> {
     let env = RealEnv::new();
     let name = path.display().to_string();
     block_on(async {
         let dir = env.dir(path).await?;
-        let wanted = DatabaseSpec::formatting("test");
         let options = JournalOptions { log_len: weft_core::ByteLen::from_kib(256), ..options };
-        Journal::open(env, dir, &name, &wanted, options).await
+        Journal::open(env, dir, &name, spec, options).await
     })
 }
 
@@ -81,18 +93,104 @@ fn a_damaged_frame_before_others_is_not_the_end() {
     bad[3 * frame..last * frame].fill(0);
     std::fs::write(&log, &bad).expect("written");
     refused(dir.path(), "frame 4 of its log is damaged or missing");
-    // Only the last frame may have been torn by a crash.
+    // The file `synced` tells that the last frame was synced, too. An older one lets a crash have torn it.
     for at in [0, 9, 35] {
         std::fs::write(&log, &good).expect("written");
         flip(&log, last * frame + at);
-        let copy = tempfile::tempdir().expect("a directory");
-        for name in FILES {
-            std::fs::copy(dir.path().join(name), copy.path().join(name)).expect("copied");
-        }
+        refused(dir.path(), "its logs end with frame 49, but frame 50 was synced in log.0");
+        let copy = copy_of(dir.path());
+        let mut synced = std::fs::read(copy.path().join("synced")).expect("read");
+        synced[512..].fill(0);
+        std::fs::write(copy.path().join("synced"), synced).expect("written");
         let journal = open(copy.path()).expect("opens");
         assert_eq!(rows(&journal), ROWS - 1);
         block_on(journal.shutdown()).expect("ends in order");
     }
+}
+
+/// Copies the files of a database.
+fn copy_of(path: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().expect("a directory");
+    for name in FILES {
+        std::fs::copy(path.join(name), copy.path().join(name)).expect("copied");
+    }
+    copy
+}
+
+#[test]
+fn a_log_that_was_cut_or_zeroed_is_refused_unless_the_loss_is_accepted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    write_rows(dir.path());
+    let good = std::fs::read(dir.path().join("log.0")).expect("read");
+    let used = good.iter().rposition(|byte| *byte != 0).expect("frames") + 1;
+    let frame = used / ROWS as usize;
+    let zeroed = |range: std::ops::Range<usize>| {
+        let mut bytes = good.clone();
+        bytes[range].fill(0);
+        bytes
+    };
+    let cut = |len: usize| good[..len].to_vec();
+    // Damage, reason, and rows that an accepted loss leaves.
+    let damages = [
+        ("a short end that was never used", cut(good.len() - 1000), "its end is missing", ROWS),
+        ("half of the frames", cut(used / 2), "its end is missing", ROWS / 2 - 1),
+        ("everything", cut(0), "log.0 has 0 bytes", 0),
+        ("zeros everywhere", zeroed(0..good.len()), "frame 50 was synced in log.0 up to offset", 0),
+        ("a zeroed tail", zeroed(used / 2..good.len()), "acknowledged changes are missing", ROWS / 2 - 1),
+        ("a zeroed first frame", zeroed(0..frame), "frame 1 of its log is damaged or missing at offset 0", 0),
+        ("a zeroed last frame", zeroed(used - 20..used), "its logs end with frame 49", ROWS - 1),
+    ];
+    for (what, bytes, why, left) in damages {
+        let copy = copy_of(dir.path());
+        std::fs::write(copy.path().join("log.0"), &bytes).expect("written");
+        for _ in 0..2 {
+            refused(copy.path(), why);
+            refused(copy.path(), "--accept-lost-log");
+        }
+        let now = std::fs::read(copy.path().join("log.0")).expect("read");
+        assert!(now == bytes, "{what}: a refused start changes nothing");
+        let accepted = DatabaseSpec { accept_lost_log: true, ..DatabaseSpec::formatting("test") };
+        let journal = open_spec(copy.path(), &accepted).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(rows(&journal).abs_diff(left) <= 1, "{what}: {} rows", rows(&journal));
+        block_on(journal.shutdown()).expect("ends in order");
+        // Accepted once: the next start is an ordinary one, and keeps new changes.
+        write_rows(copy.path());
+        assert_eq!(rows(&open(copy.path()).expect("opens")), ROWS, "{what}");
+    }
+    // A base that has all changes needs no log. Its length counts nevertheless.
+    block_on(open(dir.path()).expect("opens").shutdown()).expect("ends in order");
+    let copy = copy_of(dir.path());
+    std::fs::write(copy.path().join("log.0"), zeroed(0..good.len())).expect("written");
+    assert_eq!(rows(&open(copy.path()).expect("nothing is lost")), ROWS);
+}
+
+#[test]
+fn a_lost_record_of_synced_frames_is_refused_and_an_earlier_version_gets_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    write_rows(dir.path());
+    for damage in ["gone", "damaged"] {
+        let copy = copy_of(dir.path());
+        let path = copy.path().join("synced");
+        match damage {
+            "gone" => std::fs::remove_file(&path).expect("removed"),
+            _ => std::fs::write(&path, [0; 1024]).expect("written"),
+        }
+        refused(copy.path(), &format!("synced is {damage}"));
+        let accepted = DatabaseSpec { accept_lost_log: true, ..DatabaseSpec::formatting("test") };
+        assert_eq!(rows(&open_spec(copy.path(), &accepted).expect("opens")), ROWS);
+    }
+    // Version 4 of the identity file has no such file.
+    let mut identity = std::fs::read(dir.path().join("identity")).expect("read");
+    identity.truncate(identity.len() - 4);
+    identity[8] = 4;
+    let crc = crc32fast::hash(&identity).to_le_bytes();
+    identity.extend_from_slice(&crc);
+    std::fs::write(dir.path().join("identity"), identity).expect("written");
+    std::fs::remove_file(dir.path().join("synced")).expect("removed");
+    let journal = open(dir.path()).expect("opens");
+    assert_eq!(rows(&journal), ROWS);
+    block_on(journal.shutdown()).expect("ends in order");
+    assert!(dir.path().join("synced").exists());
 }
 
 #[test]
@@ -157,19 +255,28 @@ fn a_lost_beginning_of_a_log_is_no_damage_of_the_other_one() {
         put_durably(row);
     }
     let per_log = row - 1;
+    // A log is only left when the checkpoint of the other one is complete.
+    let until_checkpoints = |count: u64| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while journal.stats().checkpoints < count {
+            assert!(Instant::now() < deadline, "checkpoint {count} takes more than a minute");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    until_checkpoints(1);
     // Both logs have been used, and the first one is in use again.
-    while row < 2 * per_log + 1 || journal.stats().checkpoints < 2 {
+    while row < 2 * per_log + 1 {
         row += 1;
         put_durably(row);
     }
+    until_checkpoints(2);
     let kept = tempfile::tempdir().expect("a directory");
-    for name in ["identity", "base.redb", "base.sums"] {
+    for name in ["identity", "synced", "base.redb", "base.sums"] {
         std::fs::copy(path(name), kept.path().join(name)).expect("copied");
     }
     // As if the checkpoint of the first log took long: the base stays as it is, and frames go to the second log.
     let before = std::fs::read(path("log.1")).expect("read");
     let last = 3 * per_log;
-    assert!(row < last, "the checkpoint took all of the next log");
     (row + 1..=last).for_each(put_durably);
     assert_eq!(std::fs::read(path("log.1")).expect("read"), before);
     for next in last + 1..last + 12 {
@@ -238,7 +345,7 @@ fn missing_files_are_not_created_again() {
     refused(dir.path(), "without its identity file");
     std::fs::write(dir.path().join("identity"), &identity).expect("written");
     std::fs::write(dir.path().join("log.0"), b"").expect("written");
-    refused(dir.path(), "log.0 is empty");
+    refused(dir.path(), "log.0 has 0 bytes");
     std::fs::remove_file(dir.path().join("log.0")).expect("removed");
     refused(dir.path(), "log.0 is gone");
 }
@@ -319,7 +426,7 @@ fn unreadable(journal: &Journal<RealEnv>, about: &str) -> usize {
     unreadable
 }
 
-const FILES: [&str; 5] = ["identity", "log.0", "log.1", "base.redb", "base.sums"];
+const FILES: [&str; 6] = ["identity", "log.0", "log.1", "synced", "base.redb", "base.sums"];
 
 /// Copies of the files of a database, to be damaged one by one.
 struct Files(Vec<(&'static str, Vec<u8>)>);

@@ -55,6 +55,10 @@ directory becomes a new cluster with a new identity, and blank directories of ta
 created, formatted and join it. --format is refused while a target of this host belongs to a cluster whose metadata is
 missing.
 
+If the log of the metadata has lost changes that were durable, the start is refused: restore the metadata path from a
+copy, or the metadata from a dump (`weft help meta`). --accept-lost-log goes on without these changes, once; files that
+were created, renamed or removed by them are as before. Run `weft fsck` afterwards.
+
 Examples:
   weft serve                                      all servers of this host
   weft serve node0 --cluster /etc/weft/cluster.toml
@@ -72,6 +76,9 @@ pub struct Serve {
     /// Begin a new cluster in a blank metadata directory, and let blank targets join
     #[arg(long)]
     format: bool,
+    /// Start although the log of the metadata has lost durable changes, and go on without them
+    #[arg(long)]
+    accept_lost_log: bool,
     /// Print "ready" and close standard output when all servers are running
     #[arg(long, hide = true)]
     announce: bool,
@@ -118,8 +125,9 @@ impl Serve {
                     .transpose()
                     .map_err(|error| Failure::new(format!("audit log of server {}", server.name), error))?;
             audits.extend(audit.clone());
+            let options = StartOptions { join, accept_lost_log: self.accept_lost_log };
             let handle =
-                start(&cluster, id, server, (&secret, join, audit), &log).inspect_err(|failure| {
+                start(&cluster, id, server, (&secret, options, audit), &log).inspect_err(|failure| {
                     log.line(&format!("error: not started: {failure}"));
                 })?;
             let addresses: Vec<_> = handle.addresses().iter().map(ToString::to_string).collect();
@@ -205,13 +213,21 @@ fn unknown(cluster: &Cluster, name: &str) -> Failure {
         .remedy(format!("it names: {}", names.join(", ")))
 }
 
+/// How servers start.
+#[derive(Clone, Copy)]
+struct StartOptions {
+    join: Join,
+    accept_lost_log: bool,
+}
+
 fn start(
     cluster: &Cluster,
     id: ServerId,
     server: &Server,
-    (secret, join, audit): (&ClusterSecret, Join, Option<Arc<AuditLog>>),
+    (secret, options, audit): (&ClusterSecret, StartOptions, Option<Arc<AuditLog>>),
     log: &Log,
 ) -> Result<ServerHandle<RealEnv>, Failure> {
+    let join = options.join;
     let targets = server.targets.iter().map(|target| target.path.as_path());
     let logs = server.targets.iter().filter_map(|target| Some(target.log()?.0));
     let metadata = server.metadata.iter().map(|metadata| metadata.path.as_path());
@@ -239,7 +255,9 @@ fn start(
         addresses: server.addresses.clone(),
         secret: secret.clone(),
         targets: server.targets.iter().map(|found| target(cluster, found, log)).collect::<Result<_, _>>()?,
-        metadata: server.metadata.as_ref().map(|found| metadata_config(cluster, found)).transpose()?,
+        metadata: (server.metadata.as_ref())
+            .map(|found| metadata_config(cluster, found, options.accept_lost_log))
+            .transpose()?,
         metadata_server: Some(map.server(map.metadata).clone()),
         limits: Limits {
             connections_max: server.connections_max,
@@ -271,9 +289,14 @@ fn start(
         .map_err(|error| Failure::new(format!("server {}", server.name), error))
 }
 
-fn metadata_config(cluster: &Cluster, found: &weft_config::Metadata) -> Result<metadata::Config, Failure> {
+fn metadata_config(
+    cluster: &Cluster,
+    found: &weft_config::Metadata,
+    accept_lost_log: bool,
+) -> Result<metadata::Config, Failure> {
     let mut config = metadata::Config::new(found.path.clone(), cluster.map());
     let options = &mut config.options;
+    options.accept_lost_log = accept_lost_log;
     options.placement = cluster.placement.clone();
     options.compression =
         metadata::DefaultCompression { cluster: cluster.compression, targets: cluster.compressions() };

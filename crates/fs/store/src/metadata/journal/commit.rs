@@ -4,6 +4,7 @@ use super::files::LOGS;
 use super::{DEFERRED_BYTES_MAX, Journal, LOW_LOG_DIVISOR};
 use crate::metadata::engine::{EngineError, Point};
 use crate::metadata::log::finish_frame;
+use crate::metadata::progress::{self, Synced};
 use std::sync::Arc;
 use weft_core::{LocalOffset, Nanos};
 use weft_env::{BlockingFile, Env, Notify};
@@ -14,6 +15,8 @@ pub(super) struct Appended {
     pub point: u64,
     /// Last frame.
     pub frame: u64,
+    /// Log of that frame, and the offset behind it.
+    pub last: (usize, u64),
     /// Bytes of frames that no sync has begun to cover.
     pub unsynced_bytes: u64,
 }
@@ -34,6 +37,7 @@ impl<E: Env> Journal<E> {
             if !frame.is_empty() {
                 end.frame += 1;
                 end.offset += frame.len() as u64;
+                end.last = (file, end.offset);
                 let len_max =
                     if shared.reserve.is_low() { shared.log_len / LOW_LOG_DIVISOR } else { shared.log_len };
                 if end.offset >= len_max && state.frozen.is_none() {
@@ -60,7 +64,7 @@ impl<E: Env> Journal<E> {
             }
         }
         shared.commit.lock().written = point;
-        Ok(Appended { point, frame: end.frame - 1, unsynced_bytes: end.unsynced_bytes })
+        Ok(Appended { point, frame: end.frame - 1, last: end.last, unsynced_bytes: end.unsynced_bytes })
     }
 
     /// Writes everything pending and syncs it. The caller leads.
@@ -78,6 +82,13 @@ impl<E: Env> Journal<E> {
             Ok(appended) => self.sync_logs().await.map(|()| appended),
             Err(error) => Err(error),
         };
+        if let Ok(Appended { frame, last: (log, end), .. }) = synced
+            && frame > shared.commit.lock().synced_frame
+        {
+            let lens = shared.log_lens;
+            // Without it, a lost end of the log is noticed up to an earlier frame only.
+            let _ = progress::advance(&shared.synced, &Synced { frame, log, end, lens });
+        }
         let mut commit = shared.commit.lock();
         commit.leading = false;
         let result = synced.map(|Appended { point, frame, .. }| {

@@ -5,7 +5,8 @@ use super::{Blocking, JournalOptions, LOW_TRANSACTION_BYTES, OpenError};
 use crate::metadata::base::Base;
 use crate::metadata::delta::Delta;
 use crate::metadata::identity::Identity;
-use crate::metadata::log::{LogKey, first_frame, is_used, replay};
+use crate::metadata::log::{LOST_FRAMES, LogKey, first_frame, is_used, replay};
+use crate::metadata::progress::{self, Synced};
 use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::{ByteLen, LocalOffset};
 use weft_env::{BlockingFile, Create, Dir, Env, File, OpenMode};
@@ -17,6 +18,7 @@ pub(super) const BASE: &str = "base.redb";
 pub(super) const SUMS: &str = "base.sums";
 pub(super) const RESERVE: &str = "reserve";
 pub(super) const LOGS: [&str; 2] = ["log.0", "log.1"];
+pub(super) const SYNCED: &str = progress::NAME;
 
 /// Bytes allocated beyond the nominal length of a log, for the frame that fills it.
 const LOG_SLACK: u64 = 256 << 10;
@@ -79,6 +81,9 @@ where
         }
         file.sync().await?;
     }
+    let len = options.log_len.0 + LOG_SLACK;
+    let synced = dir.open(SYNCED, OpenMode::CREATE).await?;
+    progress::begin(&synced.blocking(), &Synced { lens: [len; 2], ..Synced::default() })?;
     let base = dir.open(BASE, OpenMode::CREATE).await?;
     base.set_len(ByteLen(0)).await?;
     let sums = dir.open(SUMS, OpenMode::CREATE).await?;
@@ -113,21 +118,53 @@ pub(super) async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Applies the changes in the logs to the base. Returns the number of the last frame and the key of later ones: the
-/// base's, or `fresh` if it has none or if frames with its key could follow new ones.
+/// Creates the file `synced` of a database that an earlier version made, or whose file is lost.
+pub(super) async fn make_synced<D: Dir>(dir: &D) -> io::Result<()>
+where
+    D::File: File,
+{
+    let mut synced = Synced::default();
+    for (name, len) in LOGS.into_iter().zip(&mut synced.lens) {
+        *len = dir.meta(name).await?.len.0;
+    }
+    let file = dir.open(SYNCED, OpenMode::CREATE).await?;
+    progress::begin(&file.blocking(), &synced)?;
+    dir.sync("").await
+}
+
+/// State of the logs at a start.
+pub(super) struct Recovered {
+    /// Number of the last frame.
+    pub last: u64,
+    /// Key of later ones: the base's, or a fresh one if it has none or if frames with its key could follow new ones.
+    pub key: LogKey,
+    /// Lengths of the logs.
+    pub lens: [u64; 2],
+}
+
+/// Applies the changes in the logs to the base. Fails if frames are missing that were synced, unless `accepts_loss`.
 pub(super) fn recover<E: Env>(
     base: &Base<Blocking<E>>,
     logs: &[Blocking<E>; 2],
+    synced: &Blocking<E>,
     reserve: &Reserve<E>,
-    fresh: LogKey,
-) -> Result<(u64, LogKey), OpenError> {
+    (fresh, accepts_loss): (LogKey, bool),
+) -> Result<Recovered, OpenError> {
     let applied = base.applied()?;
     let key = base.log_key()?;
+    let known = match progress::read(synced)? {
+        Some(known) => known,
+        None if accepts_loss => Synced::default(),
+        None => return Err(lost(format!("{SYNCED} is damaged"))),
+    };
     let mut found = Vec::new();
-    for (log, name) in logs.iter().zip(LOGS) {
-        if log.len()? == ByteLen(0) {
-            let what = format!("{name} is empty; restore the metadata path from a copy");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
+    for (index, log) in logs.iter().enumerate() {
+        let (len, len_min) = (log.len()?.0, known.len_min(index));
+        if len < len_min {
+            let what = format!("{} has {len} bytes, but had {len_min}: its end is missing", LOGS[index]);
+            if !accepts_loss {
+                return Err(lost(what));
+            }
         }
         // A log with a damaged beginning, or with one that is left from an earlier use, goes last. If it has newer frames
         // than the other, they are found.
@@ -138,9 +175,25 @@ pub(super) fn recover<E: Env>(
     let mut delta = Delta::default();
     let (mut last, mut has_remains) = (applied, false);
     for (_, log) in found {
-        let end = replay(log, key, last, &mut delta)?;
+        let end = replay(log, key, last, accepts_loss, &mut delta)?;
         last = end.last;
         has_remains |= end.has_remains;
+    }
+    if last < known.frame && !accepts_loss {
+        let name = LOGS[known.log];
+        return Err(lost(format!(
+            "its logs end with frame {last}, but frame {} was synced in {name} up to offset {}: acknowledged changes are \
+             missing",
+            known.frame, known.end
+        )));
+    }
+    // A log that was cut gets its length back.
+    let mut lens = [0; 2];
+    for (index, log) in logs.iter().enumerate() {
+        lens[index] = log.len()?.0.max(known.len_min(index));
+        if log.len()?.0 < lens[index] {
+            log.set_len(ByteLen(lens[index]))?;
+        }
     }
     let next_key = if key == LogKey::NONE || has_remains { fresh } else { key };
     if last > applied || next_key != key {
@@ -158,5 +211,14 @@ pub(super) fn recover<E: Env>(
             result?;
         }
     }
-    Ok((last, next_key))
+    // The base has all frames. From here on, they may be overwritten.
+    let synced_now = Synced { frame: last, log: 0, end: 0, lens };
+    if synced_now != known {
+        progress::begin(synced, &synced_now)?;
+    }
+    Ok(Recovered { last, key: next_key, lens })
+}
+
+fn lost(what: String) -> OpenError {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{what}; {LOST_FRAMES}")).into()
 }

@@ -41,8 +41,8 @@ use super::log::{LogKey, append_change, start_frame};
 use crate::emulate::{Emulated, Emulator};
 use checkpointer::DEFERRED_MAX;
 use files::{
-    BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, RESERVE, SUMS, check_empty, format, read_all, recover,
-    store_identity,
+    BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, RESERVE, Recovered, SUMS, SYNCED, check_empty, format,
+    make_synced, read_all, recover, store_identity,
 };
 use parking_lot::{Mutex, RwLock};
 use reserve::Reserve;
@@ -117,6 +117,10 @@ struct Shared<E: Env> {
     work: E::Notify,
     base: Base<Blocking<E>>,
     logs: [Blocking<E>; 2],
+    /// The file that records how far the logs were synced.
+    synced: Blocking<E>,
+    /// Lengths of the logs at the start.
+    log_lens: [u64; 2],
     /// Key of the frames.
     key: LogKey,
     reserve: Reserve<E>,
@@ -152,6 +156,8 @@ struct LogEnd {
     offset: u64,
     /// Number of the next frame.
     frame: u64,
+    /// Log of the last frame, and the offset behind it.
+    last: (usize, u64),
     /// Empty buffer to fill next.
     spare: Vec<u8>,
     /// Logs with frames that no sync has begun to cover.
@@ -216,12 +222,14 @@ pub struct DatabaseSpec {
     pub format: bool,
     /// Identity of a new cluster; [`ClusterId::NONE`] chooses a random one.
     pub new_id: ClusterId,
+    /// Goes on without changes that were durable and that the logs have lost.
+    pub accept_lost_log: bool,
 }
 
 impl DatabaseSpec {
     /// Opens a database of this cluster, and formats a blank directory.
     pub fn formatting(cluster: &str) -> Self {
-        Self { cluster: cluster.to_owned(), format: true, new_id: ClusterId::NONE }
+        Self { cluster: cluster.to_owned(), format: true, new_id: ClusterId::NONE, accept_lost_log: false }
     }
 }
 
@@ -270,7 +278,7 @@ impl<E: Env> Journal<E> {
         };
         let names = dir.list("").await?;
         if !names.iter().any(|name| name == IDENTITY) {
-            let ours = [IDENTITY_NEW, LOCK, BASE, SUMS, LOGS[0], LOGS[1], RESERVE, "lost+found"];
+            let ours = [IDENTITY_NEW, LOCK, BASE, SUMS, LOGS[0], LOGS[1], SYNCED, RESERVE, "lost+found"];
             if let Some(foreign) = names.iter().find(|name| !ours.contains(&name.as_str())) {
                 return Err(OpenError::Foreign(foreign.clone()));
             }
@@ -288,13 +296,25 @@ impl<E: Env> Journal<E> {
         if identity.id.is_none() {
             identity.id = random_id(&env);
         }
+        let room =
+            dir.open(RESERVE, OpenMode::CREATE).await.ok().map(|file| Emulated::new(file.blocking(), None));
+        let len_max = ByteLen(RESERVE_LOG_LENGTHS * options.log_len.0);
+        let reserve = Reserve::new(room, dir.clone(), options.log_len, len_max).await;
+        reserve.release_if_full().await;
+        let is_synced_lost = spec.accept_lost_log && dir.meta(SYNCED).await.is_err();
+        if !Identity::has_synced(&found) || is_synced_lost {
+            make_synced(&dir).await?;
+        }
         if found != identity.encode() {
             // Of an earlier version, which would not find later changes.
             store_identity(&dir, &identity.encode()).await?;
         }
 
         let open = async |name, number| match dir.open(name, OpenMode::WRITE).await {
-            Ok(file) => Ok(Emulated::new(file.blocking(), device.clone().map(|device| (device, number)))),
+            Ok(file) => {
+                let device = device.clone().filter(|_| number > 0);
+                Ok(Emulated::new(file.blocking(), device.map(|device| (device, number))))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let what = format!("{name} is gone; restore the metadata path from a copy");
                 Err(io::Error::new(error.kind(), what))
@@ -302,6 +322,8 @@ impl<E: Env> Journal<E> {
             Err(error) => Err(error),
         };
         let logs = [open(LOGS[0], 1).await?, open(LOGS[1], 2).await?];
+        // Without an emulated device: a real one writes it later, along with other pages.
+        let synced = open(SYNCED, 0).await?;
         let cache = usize::try_from(options.cache_len.0).unwrap_or(usize::MAX);
         // A base without checksums was created by an earlier version and gets them now.
         let sums = Emulated::new(
@@ -311,11 +333,8 @@ impl<E: Env> Journal<E> {
         let base = Base::open(open(BASE, 3).await?, sums, format!("{dir_name}/{BASE}"), cache)?;
         let mut fresh = [0; 8];
         env.random(&mut fresh);
-        let room =
-            dir.open(RESERVE, OpenMode::CREATE).await.ok().map(|file| Emulated::new(file.blocking(), None));
-        let len_max = ByteLen(RESERVE_LOG_LENGTHS * options.log_len.0);
-        let reserve = Reserve::new(room, dir.clone(), options.log_len, len_max).await;
-        let (last, key) = recover(&base, &logs, &reserve, LogKey(u64::from_le_bytes(fresh)))?;
+        let loss = (LogKey(u64::from_le_bytes(fresh)), spec.accept_lost_log);
+        let Recovered { last, key, lens } = recover(&base, &logs, &synced, &reserve, loss)?;
         reserve.allocate().await;
         let this = Self(Arc::new(Shared {
             state: RwLock::new(State {
@@ -331,6 +350,7 @@ impl<E: Env> Journal<E> {
                 file: 0,
                 offset: 0,
                 frame: last + 1,
+                last: (0, 0),
                 spare: Vec::new(),
                 unsynced_files: [false; 2],
                 unsynced_bytes: 0,
@@ -350,6 +370,8 @@ impl<E: Env> Journal<E> {
             work: env.notify(),
             base,
             logs,
+            synced,
+            log_lens: lens,
             key,
             reserve,
             dir_name: dir_name.to_owned(),
@@ -395,6 +417,8 @@ impl<E: Env> Journal<E> {
         let closed = EngineError::Log { path: shared.dir_name.clone(), what: "closed".to_owned() };
         shared.state.write().failed.get_or_insert(closed);
         shared.base.close();
+        // For the case that the machine loses power soon.
+        let _ = shared.synced.sync();
         *shared.lock.lock() = None;
         result
     }
@@ -492,7 +516,7 @@ impl<E: Env> Engine for Journal<E> {
 
     async fn await_device(&self) {
         let shared = &*self.0;
-        for file in shared.base.files().into_iter().chain(&shared.logs) {
+        for file in shared.base.files().into_iter().chain(&shared.logs).chain([&shared.synced]) {
             file.wait_for_device().await;
         }
     }

@@ -14,6 +14,9 @@ use weft_env::{BlockingFile, Dir, Env};
 /// The file takes at most this fraction of the device.
 const DEVICE_DIVISOR: u64 = 16;
 
+/// Free space below which a start does not keep the reserve: the base may grow when it is opened.
+const START_FREE_MIN: ByteLen = ByteLen::from_mib(1);
+
 /// The file `reserve` and its state.
 pub(super) struct Reserve<E: Env> {
     /// `None` if there was no space even for its name.
@@ -45,6 +48,17 @@ impl<E: Env> Reserve<E> {
 
     fn current_len(&self) -> ByteLen {
         self.file.as_ref().and_then(|file| file.len().ok()).unwrap_or(ByteLen(0))
+    }
+
+    /// Releases the reserved space if the device has next to none left, so that the base can be opened.
+    pub(super) async fn release_if_full(&self) {
+        let free = self.dir.space().await.map_or(ByteLen(u64::MAX), |space| space.free);
+        if free < START_FREE_MIN
+            && self.current_len() > ByteLen(0)
+            && let Some(file) = &self.file
+        {
+            let _ = file.set_len(ByteLen(0)).and_then(|()| file.sync());
+        }
     }
 
     /// Returns true if a checkpoint with this result should be repeated: the device was full, and the reserved space
