@@ -150,6 +150,13 @@ impl DatafileError {
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
+
+/// Returns true if an operation failed because the file system has no free space, or the user's quota is used up.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(ENOSPC | EDQUOT))
+        || matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
 const ESTALE: i32 = 116;
 
 /// Reason why a target cannot be used.

@@ -1,4 +1,5 @@
-//! Nearly full targets: new files avoid them, and a message explains it if no other target is left.
+//! Nearly full targets: new files avoid them, and a message explains it if no other target is left. Full disks: servers
+//! start on them, and files can be removed and truncated.
 
 mod common;
 
@@ -80,4 +81,54 @@ fn new_files_avoid_nearly_full_targets() {
     }
     let anywhere = read("anywhere");
     assert!(anywhere.contains("hdd") && !anywhere.contains("ssd"), "{anywhere}");
+}
+
+/// Script for an embedded cluster all of which is on one small file system without a free byte.
+const FULL: &str = r#"
+    run="$2 run --state $1/full/state"
+    weft="$2 --cluster $1/full/state/cluster.toml"
+    mount -t tmpfs -o size=112m none "$1/full" || exit 77
+    $run -- sh -c 'for n in 1 2 3 4; do head -c 3000000 /dev/urandom > /weft/f$n || exit 1; done; mkdir /weft/dir' || exit 1
+    $run -- md5sum /weft/f4 > sum
+    for round in stop kill; do
+        case $round in
+            stop) $weft stop || exit 1 ;;
+            kill) for pid in $($weft status --json | grep -o '"pid": *[0-9]*' | grep -o '[0-9]*'); do kill -9 $pid; done ;;
+        esac
+        dd if=/dev/zero of=full/other.$round bs=64k status=none 2> /dev/null
+        dd if=/dev/zero of=full/rest.$round bs=1 status=none 2> /dev/null
+        df --output=avail -B1 "$1/full" | tail -n 1 >> free
+        # Nothing fits, but everything can be read, and space can be given back.
+        $run -- sh -c 'md5sum /weft/f4' > sum.$round || exit 2
+        cmp sum sum.$round || exit 3
+        $run -- sh -c 'head -c 3000000 /dev/zero > /weft/new' 2>> refused && exit 4
+        $run -- sh -c 'rm -f /weft/new' || exit 5
+        case $round in
+            stop) $run -- sh -c 'rm /weft/f1 && truncate -s 100 /weft/f2' || exit 6 ;;
+            kill) $run -- sh -c 'rm /weft/f3 && : > /weft/f4 && rmdir /weft/dir' || exit 7 ;;
+        esac
+    done
+    $run -- ls /weft > names || exit 8
+    rm full/other* full/rest*
+    $run -- sh -c 'head -c 3000000 /dev/zero > /weft/new' || exit 9
+    $weft stop
+"#;
+
+#[test]
+fn a_cluster_on_a_full_disk_starts_and_files_can_be_removed() {
+    let cluster = Embedded::new();
+    let dir = cluster.local("");
+    std::fs::create_dir(dir.join("full")).expect("made");
+    let mut command = common::isolated("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", FULL, "sh"]).arg(&dir).arg(WEFT);
+    let output = command.current_dir(&dir).output().expect("unshare (util-linux)");
+    if output.status.code() == Some(77) || shown(&output).contains("unshare failed") {
+        eprintln!("a small file system cannot be created here: {}", shown(&output));
+        return;
+    }
+    assert!(output.status.success(), "{}", shown(&output));
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).expect(name);
+    assert_eq!(read("free").split_whitespace().collect::<Vec<_>>(), ["0", "0"], "the disk was full");
+    assert!(read("refused").contains("No space left"), "{}", read("refused"));
+    assert_eq!(read("names"), "f2\nf4\n");
 }

@@ -6,7 +6,7 @@ use super::chunks::{Chunk, Layer};
 use super::journal::Cause;
 use super::record::{Extent, Piece, Record, UNIT_BYTES, Version, units_of};
 use crate::content::Fault;
-use std::io;
+use crate::error::is_full;
 use weft_core::ranges::ByteRange;
 use weft_core::{LocalOffset, Nanos};
 use weft_env::Env;
@@ -15,7 +15,6 @@ use weft_env::Env;
 const BATCH_BYTES: u64 = 1 << 20;
 /// Maximum number of layers of a chunk. A write that reaches it folds the chunk.
 pub(super) const LAYERS_MAX: usize = 64;
-const ENOSPC: i32 = 28;
 
 /// Chunks that were compressed and are to be stored, one behind the other.
 #[derive(Default)]
@@ -305,8 +304,4 @@ impl<E: Env> Compressed<E> {
             let _ = self.sync().await;
         }
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(ENOSPC) || error.kind() == io::ErrorKind::StorageFull
 }

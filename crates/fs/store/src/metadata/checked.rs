@@ -30,6 +30,10 @@ const PENDING_BLOCKS_MAX: usize = 2048;
 /// Number of blocks that a check reads while it excludes other accesses: 1 MiB.
 const CHECK_BLOCKS: u64 = 256;
 
+/// Space in bytes that stays allocated behind the last block that was written. redb leaves holes, and a start on a full
+/// device must be able to write some new blocks.
+const AHEAD_BYTES: u64 = 2 << 20;
+
 const LEN: u64 = BLOCK_LEN as u64;
 
 type Block = Box<[u8; BLOCK_LEN]>;
@@ -56,6 +60,8 @@ struct State {
     pending: BTreeMap<u64, Block>,
     /// Blocks found damaged, and whether each can be repaired.
     damaged: BTreeMap<u64, bool>,
+    /// Number of bytes from the start whose space is allocated.
+    allocated: u64,
 }
 
 /// Returns the error of reading a damaged block.
@@ -104,6 +110,7 @@ impl<B: BlockingFile> Checked<B> {
             dirty,
             pending: BTreeMap::new(),
             damaged: BTreeMap::new(),
+            allocated: 0,
         };
         let this = Self { file, sums, state: Mutex::new(state) };
         this.recover(&found, in_flux)?;
@@ -154,6 +161,7 @@ impl<B: BlockingFile> Checked<B> {
             slot: 0,
             pending: BTreeMap::new(),
             damaged: BTreeMap::new(),
+            allocated: 0,
         };
         let this = Self { file, sums, state: Mutex::new(state) };
         {
@@ -256,6 +264,7 @@ impl<B: BlockingFile> Checked<B> {
         if state.dirty.is_empty() {
             return Ok(());
         }
+        self.allocate(state, blocks.last().map_or(0, |block| (block + 1) * LEN));
         self.write_slot(state)?;
         if let Err(error) = self.write_runs(state, &blocks) {
             // Any of them may have reached the disk. No commit refers to them.
@@ -268,6 +277,20 @@ impl<B: BlockingFile> Checked<B> {
             state.damaged.remove(&block);
         }
         Ok(())
+    }
+
+    /// Allocates the space up to `end`, and some behind it. A full device may have no space for that, but for the blocks.
+    fn allocate(&self, state: &mut State, end: u64) {
+        if end + AHEAD_BYTES / 2 <= state.allocated {
+            return;
+        }
+        let allocated = end + AHEAD_BYTES;
+        let sums_end = SUMS_START + allocated / LEN * 8;
+        let reserved =
+            self.file.reserve(ByteLen(allocated)).and_then(|()| self.sums.reserve(ByteLen(sums_end)));
+        if reserved.is_ok() {
+            state.allocated = allocated;
+        }
     }
 
     /// Writes pending blocks in contiguous runs, and syncs.

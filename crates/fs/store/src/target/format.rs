@@ -17,7 +17,7 @@ use super::TargetSpec;
 use crate::aligned::AlignedBuf;
 use crate::content::BLOCK;
 use crate::datafile::{FAN_OUT, OBJECTS, fan_name};
-use crate::error::TargetError;
+use crate::error::{TargetError, is_full};
 use crate::identity::{self, BadIdentity, Identity};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::Path;
@@ -116,22 +116,38 @@ pub(super) async fn make_folders<D: Dir<File: File>>(dir: &D, spec: &TargetSpec)
     making.await.map_err(failed)
 }
 
-/// Writes the identity file atomically and durably.
+/// Writes the identity file atomically and durably. A target without free space must be able to start, because only then
+/// can files be removed: if a new file does not fit, the present one is overwritten in place. It is shorter than a sector,
+/// so a loss of power leaves the old or the new one.
 pub(super) async fn store<D: Dir<File: File>>(
     dir: &D,
     path: &Path,
     identity: &Identity,
 ) -> Result<(), TargetError> {
-    let storing = async {
+    let bytes = identity.encode();
+    let replacing = async {
         let file = dir.open(IDENTITY_NEW, OpenMode::CREATE).await?;
         file.set_len(weft_core::ByteLen(0)).await?;
-        file.write_at(&[IoSlice::new(&identity.encode())], LocalOffset(0)).await?;
+        file.write_at(&[IoSlice::new(&bytes)], LocalOffset(0)).await?;
         file.sync().await?;
         dir.rename(IDENTITY_NEW, identity::NAME).await?;
         dir.sync("").await
     };
+    let stored = match replacing.await {
+        Err(error) if is_full(&error) => {
+            let _ = dir.remove(IDENTITY_NEW).await; // A leftover file is harmless.
+            let overwriting = async {
+                let file = dir.open(identity::NAME, OpenMode::WRITE).await?;
+                file.write_at(&[IoSlice::new(&bytes)], LocalOffset(0)).await?;
+                file.sync().await
+            };
+            // A blank target has no identity to overwrite.
+            overwriting.await.map_err(|_| error)
+        }
+        stored => stored,
+    };
     let failed = |source| TargetError::Io { path: path.to_owned(), doing: "write its identity file", source };
-    storing.await.map_err(failed)
+    stored.map_err(failed)
 }
 
 /// Checks whether the file system supports direct I/O.
@@ -140,7 +156,11 @@ pub(super) async fn probe_direct<D: Dir<File: File>>(dir: &D, path: &Path) -> Re
         let file = dir.open(PROBE, OpenMode { direct: true, ..OpenMode::CREATE }).await?;
         file.write_at(&[IoSlice::new(&AlignedBuf::zeroed(BLOCK))], LocalOffset(0)).await
     };
-    let probed = probing.await;
+    let probed = match probing.await {
+        // A full disk says nothing about direct I/O: the file was opened for it.
+        Err(error) if is_full(&error) => Ok(()),
+        probed => probed,
+    };
     let _ = dir.remove(PROBE).await; // A leftover file is harmless.
     probed.map_err(|source| TargetError::NoDirect { path: path.to_owned(), block: BLOCK, source })
 }

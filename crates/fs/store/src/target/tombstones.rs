@@ -8,6 +8,7 @@
 //! (2), CRC-32 of these (4).
 
 use crate::datafile::DatafileKey;
+use crate::error::is_full;
 use crate::range_lock::RangeLocks;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
@@ -78,8 +79,12 @@ impl<E: Env> Tombstones<E> {
                 kept = Some(file);
                 if skipped > 0 {
                     let all: Vec<u8> = order.iter().flat_map(|&key| encode(key)).collect();
-                    end = all.len() as u64;
-                    kept = Some(Self::replaced(dir, &all).await?);
+                    match Self::replaced(dir, &all).await {
+                        Ok(file) => (end, kept) = (all.len() as u64, Some(file)),
+                        // On a full disk the file stays as long as it is.
+                        Err(error) if is_full(&error) => {}
+                        Err(error) => return Err(error),
+                    }
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
