@@ -179,7 +179,7 @@ fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
     assert!(ip(&format!("-n {} link set veth0 down", hosts.names[1])));
     let began = std::time::Instant::now();
     let output = hosts.command(0, &file, &["status"]).output().expect("starts");
-    assert!(began.elapsed() < std::time::Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
     fails(output, 1, "server node1 is down");
     assert!(ip(&format!("-n {} link set veth0 up", hosts.names[1])));
 

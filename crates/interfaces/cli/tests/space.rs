@@ -90,27 +90,23 @@ const FULL: &str = r#"
     mount -t tmpfs -o size=112m none "$1/full" || exit 77
     $run -- sh -c 'for n in 1 2 3 4; do head -c 3000000 /dev/urandom > /weft/f$n || exit 1; done; mkdir /weft/dir' || exit 1
     $run -- md5sum /weft/f4 > sum
-    for round in stop kill; do
-        case $round in
-            stop) $weft stop || exit 1 ;;
-            kill) for pid in $($weft status --json | grep -o '"pid": *[0-9]*' | grep -o '[0-9]*'); do kill -9 $pid; done ;;
-        esac
-        dd if=/dev/zero of=full/other.$round bs=64k status=none 2> /dev/null
-        dd if=/dev/zero of=full/rest.$round bs=1 status=none 2> /dev/null
-        df --output=avail -B1 "$1/full" | tail -n 1 >> free
-        # Nothing fits, but everything can be read, and space can be given back.
-        $run -- sh -c 'md5sum /weft/f4' > sum.$round || exit 2
-        cmp sum sum.$round || exit 3
-        $run -- sh -c 'head -c 3000000 /dev/zero > /weft/new' 2>> refused && exit 4
-        $run -- sh -c 'rm -f /weft/new' || exit 5
-        case $round in
-            stop) $run -- sh -c 'rm /weft/f1 && truncate -s 100 /weft/f2' || exit 6 ;;
-            kill) $run -- sh -c 'rm /weft/f3 && : > /weft/f4 && rmdir /weft/dir' || exit 7 ;;
-        esac
-    done
+    $weft stop || exit 1
+    dd if=/dev/zero of=full/other bs=64k status=none 2> /dev/null
+    dd if=/dev/zero of=full/rest bs=1 status=none 2> /dev/null
+    df --output=avail -B1 "$1/full" | tail -n 1 > free
+    # Nothing fits, but everything can be read, and space can be given back.
+    $run -- md5sum /weft/f4 > again || exit 2
+    cmp sum again || exit 3
+    $run -- sh -c 'head -c 3000000 /dev/zero > /weft/new' 2> refused && exit 4
+    $run -- sh -c 'rm -f /weft/new /weft/f1 && truncate -s 100 /weft/f2 && rmdir /weft/dir' || exit 5
     $run -- ls /weft > names || exit 8
-    rm full/other* full/rest*
-    $run -- sh -c 'head -c 3000000 /dev/zero > /weft/new' || exit 9
+    rm full/other full/rest
+    # Until the metadata service has space in reserve again.
+    n=0
+    until $run -- sh -c 'head -c 3000000 /dev/zero > /weft/new' 2> later; do
+        n=$((n + 1)); [ $n -lt 300 ] || exit 9
+        sleep 0.1
+    done
     $weft stop
 "#;
 
@@ -123,12 +119,12 @@ fn a_cluster_on_a_full_disk_starts_and_files_can_be_removed() {
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", FULL, "sh"]).arg(&dir).arg(WEFT);
     let output = command.current_dir(&dir).output().expect("unshare (util-linux)");
     if output.status.code() == Some(77) || shown(&output).contains("unshare failed") {
-        eprintln!("a small file system cannot be created here: {}", shown(&output));
+        common::skip::skip(format_args!("a small file system cannot be created here: {}", shown(&output)));
         return;
     }
     assert!(output.status.success(), "{}", shown(&output));
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).expect(name);
-    assert_eq!(read("free").split_whitespace().collect::<Vec<_>>(), ["0", "0"], "the disk was full");
+    assert_eq!(read("free").split_whitespace().collect::<Vec<_>>(), ["0"], "the disk was full");
     assert!(read("refused").contains("No space left"), "{}", read("refused"));
-    assert_eq!(read("names"), "f2\nf4\n");
+    assert_eq!(read("names"), "f2\nf3\nf4\n");
 }

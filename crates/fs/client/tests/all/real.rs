@@ -95,14 +95,14 @@ fn a_dead_server_is_named_in_the_error_and_then_fails_fast() {
         for part in ["f: ", "server s2", "/s2", "weft status"] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(took.as_millis() >= 290 && took.as_secs() < 5, "{took:?}");
+        assert!(took.as_millis() >= 290 && took.as_secs() < 25, "{took:?}");
         let start = std::time::Instant::now();
         for _ in 0..100 {
             let error = file.size().await.expect_err("still dead");
             assert_eq!(error.errno(), 5);
         }
-        // If each of them connected for `retry_for`, it would take 300 ms.
-        assert!(start.elapsed().as_secs() < 5, "fails fast: {:?}", start.elapsed());
+        // If each of them connected for `retry_for`, it would take 300 ms, and all of them 30 s.
+        assert!(start.elapsed().as_secs() < 25, "fails fast: {:?}", start.elapsed());
         // Bytes on the other servers are still readable.
         let strips = &file.layout().expect("a layout").components()[0].strips;
         for (column, _) in strips.iter().enumerate().filter(|(_, strip)| strip.target.0 != 2) {
