@@ -60,12 +60,13 @@ impl WeftFilesystem {
         }
     }
 
-    /// Writes the bytes of a program's call, and replies when no page of the kernel is older.
-    pub fn write_for(&self, handle: &OpenHandle, offset: FileOffset, data: &[u8], reply: ReplyWrite) {
+    /// Writes the bytes of a program's call, and replies when no page of the kernel is older. Without an offset, the
+    /// bytes go to the end of the file.
+    pub fn write_for(&self, handle: &OpenHandle, offset: Option<FileOffset>, data: &[u8], reply: ReplyWrite) {
         let len = data.len() as u64;
-        let range = match handle.append {
-            true => after_end(handle),
-            false => ByteRange::new(offset.0, offset.0.saturating_add(len)),
+        let range = match offset {
+            None => after_end(handle),
+            Some(offset) => ByteRange::new(offset.0, offset.0.saturating_add(len)),
         };
         let Some(range) = range else { return reply.written(0) };
         let change = match handle.kernel_pages.begin(range, read_before) {
@@ -73,10 +74,9 @@ impl WeftFilesystem {
             Err(Refusal(errno)) => return reply.error(errno),
         };
         let bufs = [IoSlice::new(data)];
-        let result = if handle.append {
-            block_on(handle.file.append(&bufs))
-        } else {
-            block_on(handle.file.write_at(&bufs, offset)).map(|written| (offset, written))
+        let result = match offset {
+            None => block_on(handle.file.append(&bufs)),
+            Some(offset) => block_on(handle.file.write_at(&bufs, offset)).map(|written| (offset, written)),
         };
         handle.wrote.store(true, Relaxed);
         let changed = match &result {

@@ -447,7 +447,7 @@ impl Filesystem for WeftFilesystem {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -459,7 +459,9 @@ impl Filesystem for WeftFilesystem {
                 if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
                     self.write_back_for(&handle, FileOffset(offset), data, reply);
                 } else {
-                    self.write_for(&handle, FileOffset(offset), data, reply);
+                    // `fcntl` may have set or cleared the flag since the open.
+                    let append = flags.0 & libc::O_APPEND != 0;
+                    self.write_for(&handle, (!append).then_some(FileOffset(offset)), data, reply);
                 }
             }
             Err(Refusal(errno)) => reply.error(errno),

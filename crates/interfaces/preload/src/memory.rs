@@ -233,6 +233,11 @@ impl Buffers {
         Ok(Self { parts, wanted, found })
     }
 
+    /// Number of bytes that the program wants to move, at most that of one call of Linux.
+    pub fn wanted(&self) -> usize {
+        self.wanted.min(BYTES_MAX)
+    }
+
     /// Whether the program wants to move bytes, and no memory for them can be used.
     pub fn are_bad(&self) -> bool {
         self.wanted > 0 && self.found == 0

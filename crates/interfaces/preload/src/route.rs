@@ -125,7 +125,12 @@ unsafe fn has_dots(path: *const c_char) -> bool {
 }
 
 unsafe fn absolute(path: *const c_char) -> Route {
-    if guard::inside() { Route::Foreign } else { absolute_bytes(CStr::from_ptr(path).to_bytes()) }
+    if guard::inside() {
+        return Route::Foreign;
+    }
+    let bytes = CStr::from_ptr(path).to_bytes();
+    // The kernel refuses such a path, wherever it leads.
+    if bytes.len() >= libc::PATH_MAX as usize { Route::Foreign } else { absolute_bytes(bytes) }
 }
 
 fn absolute_bytes(bytes: &[u8]) -> Route {
@@ -269,7 +274,8 @@ unsafe fn relative(dir: c_int, path: *const c_char) -> Route {
         return Route::Foreign;
     }
     let bytes = CStr::from_ptr(path).to_bytes();
-    if bytes.is_empty() {
+    // The kernel refuses both.
+    if bytes.is_empty() || bytes.len() >= libc::PATH_MAX as usize {
         return Route::Foreign;
     }
     if dir == libc::AT_FDCWD {
@@ -279,6 +285,8 @@ unsafe fn relative(dir: c_int, path: *const c_char) -> Route {
         };
     }
     match table::get(dir).filter(|open| !open.is_host()) {
+        // As for its placeholder, the kernel reports that it is no directory, after errors that it finds before.
+        Some(open) if !open.is_directory() => Route::Foreign,
         Some(open) => from_directory(&open, &open.path(), bytes),
         None => relative_foreign(dir, bytes),
     }

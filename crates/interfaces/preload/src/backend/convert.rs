@@ -35,12 +35,17 @@ fn elsewhere(from: &[u8], target: &[u8], rest: &[u8]) -> Vec<u8> {
     if rest.is_empty() { to } else { pathname::join(&to, rest) }
 }
 
+/// Returns the file at a path. A path that must be a directory ends in `/.`, so that the walk finds a directory or
+/// fails.
 pub fn place(at: &WeftPath, follow: bool) -> InodePath {
     let (base, proof, path) = match at.base {
         Some((base, start)) => (FileId(base.inode), Some(base.proof), &at.text[start..]),
         None => (ROOT, None, &at.text[..]),
     };
-    let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
+    let mut path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
+    if at.must_dir && !path.is_empty() {
+        path.extend_from_slice(b"/.");
+    }
     InodePath { base, proof, path, follow: follow || at.must_dir }
 }
 

@@ -39,6 +39,8 @@ pub struct OpenRequest {
     pub flags: OpenFlags,
     /// Whether a symbolic link in the last component is an error.
     pub nofollow: bool,
+    /// Whether transfers shall bypass caches, which directories cannot.
+    pub direct: bool,
     /// Permission bits of a new file, after the umask.
     pub mode: u32,
     /// Layout of a new file.

@@ -21,6 +21,11 @@ const UNIT: u64 = 4096;
 /// Type of the file system in `statfs`: "weft".
 const MAGIC: i64 = 0x7765_6674;
 
+/// Returns the name at a path, which is created, removed or replaced; what is there need not be a directory.
+fn name_at(at: &WeftPath) -> WeftPath {
+    WeftPath { must_dir: false, ..at.clone() }
+}
+
 impl Backend {
     /// Returns names of Weft whose files' bytes go through the delegates of the job.
     fn files<'a>(&'a self, client: &'a Client<RealEnv>) -> DelegatedFs<'a, RealEnv> {
@@ -51,14 +56,18 @@ impl Backend {
 
     pub fn open(&self, at: &WeftPath, how: &OpenRequest) -> Res<File> {
         let follow = !(how.nofollow || how.flags.create && how.flags.exclusive);
-        let (client, place) = self.reach(at, follow)?;
+        let (client, place) = self.reach(&name_at(at), follow || at.must_dir)?;
         // A link in `/proc` leads to a file that exists.
         let flags = OpenFlags { create: how.flags.create && at.by == Named::Path, ..how.flags };
         let file = block_on(self.files(&client).open(&place, flags, how.mode, &how.spec))?;
         let file = File::from(file);
         match file.weft()?.attr_at_open().kind {
+            // Opened by `O_PATH` and `O_NOFOLLOW`, the link itself.
+            FileType::Symlink if !how.flags.read && !how.flags.write && !how.flags.directory => Ok(file),
+            FileType::Symlink if how.flags.directory => Err(libc::ENOTDIR.into()),
             FileType::Symlink => Err(libc::ELOOP.into()),
             FileType::Directory if how.flags.write => Err(libc::EISDIR.into()),
+            FileType::Directory if how.direct => Err(libc::EINVAL.into()),
             FileType::Regular | FileType::Directory => Ok(file),
             // Only the kernel can implement such files.
             _ if how.flags.read || how.flags.write => Err(libc::ENXIO.into()),
@@ -76,43 +85,43 @@ impl Backend {
     /// Creates a node of the type in `mode` (`S_IFIFO`, `S_IFREG`, ...), after the umask.
     pub fn mknod(&self, at: &WeftPath, mode: u32, device: u64) -> Res<()> {
         let kind = kind_of(mode)?;
-        let (client, at) = self.reach(at, false)?;
+        let (client, at) = self.reach(&name_at(at), false)?;
         Ok(block_on(client.mknod(&at, kind, mode & 0o7777, device)).map(drop)?)
     }
 
     pub fn mkdir(&self, at: &WeftPath, mode: u32) -> Res<()> {
-        let (client, at) = self.reach(at, false)?;
+        let (client, at) = self.reach(&name_at(at), false)?;
         Ok(block_on(client.mkdir(&InodePath { follow: false, ..at }, mode)).map(drop)?)
     }
 
     pub fn symlink(&self, at: &WeftPath, target: &[u8]) -> Res<()> {
-        let (client, at) = self.reach(at, false)?;
+        let (client, at) = self.reach(&name_at(at), false)?;
         Ok(block_on(client.symlink(&at, target)).map(drop)?)
     }
 
     pub fn link(&self, from: &WeftPath, to: &WeftPath, follow: bool) -> Res<()> {
-        let ((client, from), to) = self.reach_both((from, follow), to)?;
+        let ((client, from), to) = self.reach_both((from, follow), &name_at(to))?;
         Ok(block_on(client.link(&from, &to)).map(drop)?)
     }
 
     /// Gives an open file another name, or its first one.
     pub fn link_open(&self, from: &File, to: &WeftPath) -> Res<()> {
-        let (_, to) = self.reach(to, false)?;
+        let (_, to) = self.reach(&name_at(to), false)?;
         Ok(block_on(from.weft()?.link(&to)).map(drop)?)
     }
 
     pub fn unlink(&self, at: &WeftPath) -> Res<()> {
-        let (client, at) = self.reach(at, false)?;
+        let (client, at) = self.reach(&name_at(at), false)?;
         Ok(block_on(client.unlink(&at))?)
     }
 
     pub fn rmdir(&self, at: &WeftPath) -> Res<()> {
-        let (client, at) = self.reach(at, false)?;
+        let (client, at) = self.reach(&name_at(at), false)?;
         Ok(block_on(client.rmdir(&InodePath { follow: false, ..at }))?)
     }
 
     pub fn rename(&self, from: &WeftPath, to: &WeftPath, no_replace: bool, exchange: bool) -> Res<()> {
-        let ((client, from), to) = self.reach_both((from, false), to)?;
+        let ((client, from), to) = self.reach_both((&name_at(from), false), &name_at(to))?;
         Ok(block_on(client.rename(&from, &to, no_replace, exchange))?)
     }
 

@@ -136,7 +136,8 @@ path_hook! { [access] (path: *const c_char, mask: c_int) -> c_int,
     (AT_FDCWD, path) |weft_path| { may_really(weft_path, mask, true) }
 }
 path_hook! { [euidaccess, eaccess] (path: *const c_char, mask: c_int) -> c_int,
-    (AT_FDCWD, path) |weft_path| { may(weft_path, mask, true) }
+    // The C library ignores other bits.
+    (AT_FDCWD, path) |weft_path| { may(weft_path, mask & 7, true) }
 }
 path_hook! { [faccessat] (dir: c_int, path: *const c_char, mask: c_int, flags: c_int) -> c_int,
     (dir, path) |weft_path| {
@@ -168,6 +169,12 @@ fn may(weft_path: &WeftPath, mask: c_int, follow: bool) -> Res<c_int> {
 }
 
 fn apply(weft_path: &WeftPath, follow: bool, set: SetAttr) -> Res<c_int> {
+    if set == SetAttr::default() {
+        // A `chown` that keeps both owners still clears the set-id bits.
+        let st = backend()?.stat(weft_path, follow)?;
+        let is_program = st.st_mode & libc::S_IFMT == libc::S_IFREG && st.st_mode & 0o6000 != 0;
+        return if is_program { apply(weft_path, follow, owner(st.st_uid, st.st_gid)) } else { Ok(0) };
+    }
     backend()?.set_attr(weft_path, follow, &set)?;
     Ok(0)
 }
@@ -260,17 +267,17 @@ path_hook! { [utime] (path: *const c_char, at: *const libc::utimbuf) -> c_int,
     }
 }
 path_hook! { [utimes] (path: *const c_char, at: *const timeval) -> c_int,
-    (AT_FDCWD, path) |weft_path| { apply(weft_path, true, from_vals(at)?) }
+    (AT_FDCWD, path) |weft_path| { set_times(weft_path, 0, from_vals(at)) }
 }
 path_hook! { [lutimes] (path: *const c_char, at: *const timeval) -> c_int,
-    (AT_FDCWD, path) |weft_path| { apply(weft_path, false, from_vals(at)?) }
+    (AT_FDCWD, path) |weft_path| { set_times(weft_path, libc::AT_SYMLINK_NOFOLLOW, from_vals(at)) }
 }
 path_hook! { [futimesat] (dir: c_int, path: *const c_char, at: *const timeval) -> c_int,
-    (dir, path) |weft_path| { apply(weft_path, true, from_vals(at)?) },
+    (dir, path) |weft_path| { set_times(weft_path, 0, from_vals(at)) },
     if path.is_null(), |open| { apply(&open.weft_path()?, true, from_vals(at)?) }
 }
 path_hook! { [utimensat] (dir: c_int, path: *const c_char, at: *const timespec, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { set_times(weft_path, flags, from_specs(at)?) }
+    (dir, path) |weft_path| { set_times(weft_path, flags, from_specs(at)) }
     over {
         if empty(path, flags) {
             settle_times(dir);
@@ -279,21 +286,25 @@ path_hook! { [utimensat] (dir: c_int, path: *const c_char, at: *const timespec, 
     },
     if empty(path, flags), |open| {
         open.write_back()?;
-        set_times(&open.weft_path()?, flags, from_specs(at)?)
+        set_times(&open.weft_path()?, flags, from_specs(at))
     }
 }
-/// Sets times, unless both stay.
-fn set_times(weft_path: &WeftPath, flags: c_int, set: SetAttr) -> Res<c_int> {
-    if set.atime.is_none() && set.mtime.is_none() {
+/// Sets times, unless both stay. The file is found before the times are checked.
+fn set_times(weft_path: &WeftPath, flags: c_int, set: Res<SetAttr>) -> Res<c_int> {
+    if set.as_ref().is_ok_and(|set| set.atime.is_none() && set.mtime.is_none()) {
         return Ok(0);
     }
     check(flags, AT)?;
+    if set.is_err() {
+        backend()?.stat(weft_path, follows(flags))?;
+    }
+    let set = set?;
     apply(weft_path, follows(flags), set)
 }
 
 hook! { [futimens] (fd: c_int, at: *const timespec) -> c_int {
     settle_times(fd);
-    on_weft_fd(fd, |open| open.is_opened().and_then(|()| set_times(&open.weft_path()?, 0, from_specs(at)?)))
+    on_weft_fd(fd, |open| open.is_opened().and_then(|()| set_times(&open.weft_path()?, 0, from_specs(at))))
 } }
 hook! { [futimes] (fd: c_int, at: *const timeval) -> c_int {
     settle_times(fd);
@@ -310,6 +321,7 @@ fn settle_times(fd: c_int) {
 
 /// Returns the space of the file system at a path that must exist.
 fn space_at(weft_path: &WeftPath) -> Res<StatFs> {
+    backend()?.stat(weft_path, true)?;
     backend()?.statfs(Some(weft_path))
 }
 
@@ -364,7 +376,18 @@ fn limit(name: c_int) -> Res<c_long> {
 }
 
 path_hook! { [pathconf] (path: *const c_char, name: c_int) -> c_long,
-    (AT_FDCWD, path) |weft_path| { backend()?.stat(weft_path, true)?; limit(name) }
+    (AT_FDCWD, path) |weft_path| {
+        let limit = limit(name)?;
+        // The C library knows these without the file.
+        let is_constant = matches!(
+            name,
+            libc::_PC_PATH_MAX | libc::_PC_PIPE_BUF | libc::_PC_NO_TRUNC | libc::_PC_SYNC_IO
+        );
+        if !is_constant {
+            backend()?.stat(weft_path, true)?;
+        }
+        Ok(limit)
+    }
 }
 hook! { [fpathconf] (fd: c_int, name: c_int) -> c_long { on_weft_fd(fd, |_| limit(name)) } }
 

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 /// Reads into memory of the program: at `offset`, or at the position.
 fn get(open: &Arc<Open>, fd: c_int, bufs: Res<Buffers>, offset: Option<i64>) -> Res<ssize_t> {
+    open.has_mode(false)?;
     let mut bufs = bufs?;
+    ends_in_range(offset, bufs.wanted())?;
     if bufs.are_bad() {
         return counted(open.read_nothing(fd, offset));
     }
@@ -25,7 +27,9 @@ fn get(open: &Arc<Open>, fd: c_int, bufs: Res<Buffers>, offset: Option<i64>) -> 
 
 /// Writes memory of the program: at `offset`, or at the position.
 fn put(open: &Arc<Open>, fd: c_int, bufs: Res<Buffers>, offset: Option<i64>) -> Res<ssize_t> {
+    open.has_mode(true)?;
     let bufs = bufs?;
+    ends_in_range(offset, bufs.wanted())?;
     if bufs.are_bad() {
         return counted(open.write_nothing());
     }
@@ -35,6 +39,12 @@ fn put(open: &Arc<Open>, fd: c_int, bufs: Res<Buffers>, offset: Option<i64>) -> 
         Some(offset) => open.write_at(sources, offset),
         None => open.write(fd, sources),
     })
+}
+
+/// Whether the end of a transfer at `offset` is a valid offset.
+fn ends_in_range(offset: Option<i64>, len: usize) -> Res<()> {
+    let fits = |offset: i64| i64::try_from(len).ok().and_then(|len| offset.checked_add(len)).is_some();
+    if offset.is_none_or(fits) { Ok(()) } else { Err(libc::EINVAL.into()) }
 }
 
 /// Checks an offset, which the kernel does before anything else.
@@ -97,7 +107,13 @@ hook! { [preadv2, preadv64v2] (fd: c_int, iov: *const iovec, count: c_int, offse
     -> ssize_t {
     on_transfer(fd, |open| {
         let place = place_or_position(offset)?;
+        open.has_mode(false)?;
         let bufs = Buffers::list(iov, count, Access::Write)?;
+        if bufs.wanted() == 0 {
+            // Before flags and kind of the file are looked at.
+            return Ok(0);
+        }
+        ends_in_range(place, bufs.wanted())?;
         check_flags(flags, HINTS)?;
         get(open, fd, Ok(bufs), place)
     })
@@ -106,7 +122,12 @@ hook! { [pwritev2, pwritev64v2] (fd: c_int, iov: *const iovec, count: c_int, off
     -> ssize_t {
     on_transfer(fd, |open| {
         let place = place_or_position(offset)?;
+        open.has_mode(true)?;
         let bufs = Buffers::list(iov, count, Access::Read)?;
+        if bufs.wanted() == 0 {
+            return Ok(0);
+        }
+        ends_in_range(place, bufs.wanted())?;
         check_flags(flags, HINTS | libc::RWF_SYNC | libc::RWF_DSYNC)?;
         let done = put(open, fd, Ok(bufs), place)?;
         if flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
@@ -124,10 +145,10 @@ hook! { [ftruncate, ftruncate64] (fd: c_int, size: off_t) -> c_int {
     on_fd(fd, |open| open.truncate(size).map(|()| 0))
 } trace |start, done| { posix::whole(start, fd, Operation::Truncate, size, done) } }
 hook! { [fallocate, fallocate64] (fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int {
-    on_fd(fd, |open| open.allocate(fd, mode, offset, len).map(|()| 0))
+    on_fd(fd, |open| open.is_opened().and_then(|()| open.allocate(fd, mode, offset, len)).map(|()| 0))
 } }
 hook! { [posix_fallocate, posix_fallocate64] (fd: c_int, offset: off_t, len: off_t) -> c_int {
-    on_fd_number(fd, |open| match open.allocate(fd, 0, offset, len) {
+    on_fd_number(fd, |open| match open.is_opened().and_then(|()| open.allocate(fd, 0, offset, len)) {
         // A file system of the host that cannot reserve space: only the size changes.
         Err(Fail::Errno(libc::EOPNOTSUPP)) => open.grow(offset + len),
         other => other,
@@ -188,8 +209,9 @@ hook! { [ioctl] (fd: c_int, request: libc::c_ulong, argument: *mut c_int) -> c_i
     on_fd(fd, |open| match request {
         _ if open.flags() & libc::O_PATH != 0 => Err(libc::EBADF.into()),
         libc::FIONREAD => {
+            // Linux cuts the number, too, and returns less than nothing behind the end.
             let left = open.stat()?.st_size - sys::lseek(fd, 0, libc::SEEK_CUR)?;
-            memory::store(argument, left.clamp(0, i64::from(i32::MAX)) as c_int)?;
+            memory::store(argument, left as c_int)?;
             Ok(0)
         }
         libc::FIOCLEX => Ok(sys::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize)?),
@@ -218,8 +240,8 @@ unsafe fn clone_source(request: libc::c_ulong, argument: *mut c_int) -> Option<c
 }
 
 hook! { [isatty] (fd: c_int) -> c_int {
-    crate::table::is_ours(fd).then(|| {
-        errno::set(libc::ENOTTY);
+    crate::table::get(fd).map(|open| {
+        errno::set(if open.is_opened().is_ok() { libc::ENOTTY } else { libc::EBADF });
         0
     })
 } }

@@ -132,8 +132,6 @@ const F_GET_RW_HINT: c_int = 1035;
 const F_SET_RW_HINT: c_int = 1036;
 const F_SETSIG: c_int = 10;
 const F_GETSIG: c_int = 11;
-/// Flag that the kernel reports for every file of a 64-bit program; the C library defines it as 0.
-const LARGE_FILE: c_int = if cfg!(target_arch = "aarch64") { 0o400_000 } else { 0o100_000 };
 
 /// Whether a command concerns attributes or locks of a file of the host.
 fn is_for_kernel(fd: c_int, command: c_int) -> bool {
@@ -161,7 +159,8 @@ hook! { [fcntl, fcntl64, __fcntl] (fd: c_int, command: c_int, argument: usize) -
         libc::F_GETFD | libc::F_SETFD | F_DUPFD_QUERY => Ok(sys::fcntl(fd, command, argument)?),
         libc::F_GETFL => {
             open.refresh_flags(fd);
-            Ok(open.flags() | if open.flags() & libc::O_PATH == 0 { LARGE_FILE } else { 0 })
+            // Files of Weft have it since their open.
+            Ok(open.flags() | if open.is_host() { crate::open::LARGE } else { 0 })
         }
         libc::F_SETFL => open.set_flags(fd, argument as c_int).map(|()| 0),
         libc::F_GETLK | libc::F_OFD_GETLK => {

@@ -126,7 +126,9 @@ hook! { [flock] (fd: c_int, operation: c_int) -> c_int {
             libc::LOCK_UN => None,
             _ => return Err(libc::EINVAL.into()),
         };
-        if open.flags() & libc::O_PATH != 0 {
+        open.is_opened()?;
+        // Access mode 3 opens a file for `ioctl` alone.
+        if kind.is_some() && open.flags() & libc::O_ACCMODE == libc::O_ACCMODE {
             return Err(libc::EBADF.into());
         }
         open::flock(open, fd, kind, operation & libc::LOCK_NB == 0)?;

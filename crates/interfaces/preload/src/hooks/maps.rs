@@ -56,7 +56,12 @@ unsafe fn map(real: Map, open: &Arc<Open>, request: Request) -> Res<*mut c_void>
     if len == 0 || offset < 0 || !(offset as usize).is_multiple_of(PAGE) {
         return Err(libc::EINVAL.into());
     }
-    if open.flags() & libc::O_ACCMODE == libc::O_WRONLY || open.is_directory() {
+    if !matches!(flags & libc::MAP_TYPE, libc::MAP_PRIVATE | libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE) {
+        return Err(libc::EINVAL.into());
+    }
+    open.is_opened()?;
+    let access = open.flags() & libc::O_ACCMODE;
+    if access == libc::O_WRONLY || access == libc::O_ACCMODE || open.is_directory() {
         return Err(if open.is_directory() { libc::ENODEV } else { libc::EACCES }.into());
     }
     let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;

@@ -16,6 +16,7 @@ mod maps;
 pub mod mpi;
 pub mod names;
 mod openat2;
+mod pairs;
 pub mod process;
 mod program;
 mod spawn;
@@ -32,6 +33,7 @@ pub use attrs::{fstat, resolved};
 pub use data::{lseek, read, write};
 pub use descriptors::close;
 pub use locks::waiting;
+pub use pairs::has_directory_of_name as has_directory;
 
 /// Whether `text` is an empty C string.
 unsafe fn is_empty(text: *const libc::c_char) -> bool {

@@ -1,6 +1,7 @@
 //! Calls that open, create, rename and remove names.
 
 use super::bytes;
+use super::pairs::{self, End, Pair};
 use crate::backend::backend;
 use crate::errno::{self, Fail, Res};
 use crate::links::{self, Link};
@@ -14,22 +15,22 @@ use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 path_hook! { [open, open64, __open, __open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
-    (AT_FDCWD, path) |weft_path| { open::open(weft_path, flags, mode) }
+    (AT_FDCWD, path) |weft_path| { open_path(weft_path, path, flags, mode) }
     over { over::open(AT_FDCWD, path, flags, mode) }
     trace |start, fd| { posix::opened(start, fd, flags) }
 }
 path_hook! { [__open_2, __open64_2] (path: *const c_char, flags: c_int) -> c_int,
-    (AT_FDCWD, path) |weft_path| { open::open(weft_path, flags, 0) }
+    (AT_FDCWD, path) |weft_path| { open_path(weft_path, path, flags, 0) }
     over { over::open(AT_FDCWD, path, flags, 0) }
     trace |start, fd| { posix::opened(start, fd, flags) }
 }
 path_hook! { [openat, openat64] (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int,
-    (dir, path) |weft_path| { open::open(weft_path, flags, mode) }
+    (dir, path) |weft_path| { open_path(weft_path, path, flags, mode) }
     over { over::open(dir, path, flags, mode) }
     trace |start, fd| { posix::opened(start, fd, flags) }
 }
 path_hook! { [__openat_2, __openat64_2] (dir: c_int, path: *const c_char, flags: c_int) -> c_int,
-    (dir, path) |weft_path| { open::open(weft_path, flags, 0) }
+    (dir, path) |weft_path| { open_path(weft_path, path, flags, 0) }
     over { over::open(dir, path, flags, 0) }
     trace |start, fd| { posix::opened(start, fd, flags) }
 }
@@ -37,7 +38,7 @@ path_hook! { [__openat_2, __openat64_2] (dir: c_int, path: *const c_char, flags:
 const CREAT: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 
 path_hook! { [creat, creat64] (path: *const c_char, mode: mode_t) -> c_int,
-    (AT_FDCWD, path) |weft_path| { open::open(weft_path, CREAT, mode) }
+    (AT_FDCWD, path) |weft_path| { open_path(weft_path, path, CREAT, mode) }
     over { over::open(AT_FDCWD, path, CREAT, mode) }
     trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) }
 }
@@ -59,11 +60,11 @@ fn done(result: Res<()>) -> Res<c_int> {
 }
 
 path_hook! { [mkdir] (path: *const c_char, mode: mode_t) -> c_int,
-    (AT_FDCWD, path) |weft_path| { done(backend()?.mkdir(weft_path, masked(mode))) }
+    (AT_FDCWD, path) |weft_path| { make_directory(weft_path, path, mode) }
     trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Mkdir, 0, done) }
 }
 path_hook! { [mkdirat] (dir: c_int, path: *const c_char, mode: mode_t) -> c_int,
-    (dir, path) |weft_path| { done(backend()?.mkdir(weft_path, masked(mode))) }
+    (dir, path) |weft_path| { make_directory(weft_path, path, mode) }
     trace |start, done| { posix::named(start, dir, path, Operation::Mkdir, 0, done) }
 }
 path_hook! { [rmdir] (path: *const c_char) -> c_int,
@@ -71,7 +72,7 @@ path_hook! { [rmdir] (path: *const c_char) -> c_int,
     trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Rmdir, 0, done) }
 }
 path_hook! { [unlink] (path: *const c_char) -> c_int,
-    (AT_FDCWD, path) |weft_path| { unlink_weft_path(weft_path) }
+    (AT_FDCWD, path) |weft_path| { unlink_weft_path(weft_path, path) }
     trace |start, done| { posix::named(start, AT_FDCWD, path, Operation::Unlink, 0, done) }
 }
 path_hook! { [unlinkat] (dir: c_int, path: *const c_char, flags: c_int) -> c_int,
@@ -79,7 +80,7 @@ path_hook! { [unlinkat] (dir: c_int, path: *const c_char, flags: c_int) -> c_int
         if flags & !libc::AT_REMOVEDIR != 0 {
             return Err(libc::EINVAL.into());
         }
-        if flags & libc::AT_REMOVEDIR != 0 { rmdir_weft_path(weft_path, path) } else { unlink_weft_path(weft_path) }
+        if flags & libc::AT_REMOVEDIR != 0 { rmdir_weft_path(weft_path, path) } else { unlink_weft_path(weft_path, path) }
     }
     trace |start, done| {
         let op = if flags & libc::AT_REMOVEDIR != 0 { Operation::Rmdir } else { Operation::Unlink };
@@ -88,17 +89,22 @@ path_hook! { [unlinkat] (dir: c_int, path: *const c_char, flags: c_int) -> c_int
 }
 path_hook! { [remove] (path: *const c_char) -> c_int,
     (AT_FDCWD, path) |weft_path| {
-        match unlink_weft_path(weft_path) {
+        match unlink_weft_path(weft_path, path) {
             Err(Fail::Errno(libc::EISDIR | libc::EPERM)) => rmdir_weft_path(weft_path, path),
             other => other,
         }
     }
 }
 
-fn unlink_weft_path(weft_path: &WeftPath) -> Res<c_int> {
+unsafe fn unlink_weft_path(weft_path: &WeftPath, path: *const c_char) -> Res<c_int> {
+    if pairs::end_of(path) == End::Dots {
+        pairs::has_directory(weft_path, End::Dots)?;
+        return Err(libc::EISDIR.into());
+    }
     if weft_path.must_dir {
         // Such a name does not refer to a non-directory, and a directory cannot be unlinked.
-        let kind = backend()?.stat(weft_path, true)?.st_mode & libc::S_IFMT;
+        let plain = WeftPath { must_dir: false, ..weft_path.clone() };
+        let kind = backend()?.stat(&plain, false)?.st_mode & libc::S_IFMT;
         return Err(if kind == libc::S_IFDIR { libc::EISDIR } else { libc::ENOTDIR }.into());
     }
     backend()?.unlink(weft_path)?;
@@ -108,8 +114,14 @@ fn unlink_weft_path(weft_path: &WeftPath) -> Res<c_int> {
 
 unsafe fn rmdir_weft_path(weft_path: &WeftPath, path: *const c_char) -> Res<c_int> {
     let text = bytes(path)?;
-    if text == b"." || text.ends_with(b"/.") {
-        return Err(libc::EINVAL.into());
+    if pairs::end_of(path) == End::Dots {
+        pairs::has_directory(weft_path, End::Dots)?;
+        if text == b"." || text.ends_with(b"/.") {
+            return Err(libc::EINVAL.into());
+        }
+        if text.ends_with(b"..") {
+            return Err(libc::ENOTEMPTY.into());
+        }
     }
     if weft_path.text == b"/" {
         return Err(libc::EBUSY.into());
@@ -118,38 +130,104 @@ unsafe fn rmdir_weft_path(weft_path: &WeftPath, path: *const c_char) -> Res<c_in
 }
 
 path_hook! { [mknod] (path: *const c_char, mode: mode_t, device: dev_t) -> c_int,
-    (AT_FDCWD, path) |weft_path| { done(make_node(weft_path, mode, device)) }
+    (AT_FDCWD, path) |weft_path| { done(make_node(weft_path, path, mode, device)) }
 }
 path_hook! { [mknodat] (dir: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int,
-    (dir, path) |weft_path| { done(make_node(weft_path, mode, device)) }
+    (dir, path) |weft_path| { done(make_node(weft_path, path, mode, device)) }
 }
 path_hook! { [__xmknod] (_version: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int,
-    (AT_FDCWD, path) |weft_path| { done(make_node(weft_path, mode, *device)) }
+    (AT_FDCWD, path) |weft_path| { done(make_node(weft_path, path, mode, *device)) }
 }
 path_hook! { [__xmknodat] (_version: c_int, dir: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t)
     -> c_int,
-    (dir, path) |weft_path| { done(make_node(weft_path, mode, *device)) }
+    (dir, path) |weft_path| { done(make_node(weft_path, path, mode, *device)) }
 }
 path_hook! { [mkfifo] (path: *const c_char, mode: mode_t) -> c_int,
-    (AT_FDCWD, path) |weft_path| { done(make_node(weft_path, mode & 0o7777 | libc::S_IFIFO, 0)) }
+    (AT_FDCWD, path) |weft_path| { done(make_node(weft_path, path, mode & 0o7777 | libc::S_IFIFO, 0)) }
 }
 path_hook! { [mkfifoat] (dir: c_int, path: *const c_char, mode: mode_t) -> c_int,
-    (dir, path) |weft_path| { done(make_node(weft_path, mode & 0o7777 | libc::S_IFIFO, 0)) }
+    (dir, path) |weft_path| { done(make_node(weft_path, path, mode & 0o7777 | libc::S_IFIFO, 0)) }
 }
 
-fn make_node(weft_path: &WeftPath, mode: mode_t, device: dev_t) -> Res<()> {
-    if mode & libc::S_IFMT == libc::S_IFDIR {
+unsafe fn make_node(weft_path: &WeftPath, path: *const c_char, mode: mode_t, device: dev_t) -> Res<()> {
+    let kind = if mode & libc::S_IFMT == 0 { libc::S_IFREG } else { mode & libc::S_IFMT };
+    // Linux tells these two apart from types that do not exist.
+    if kind == libc::S_IFDIR {
         return Err(libc::EPERM.into());
     }
-    let kind = if mode & libc::S_IFMT == 0 { libc::S_IFREG } else { mode & libc::S_IFMT };
+    let known = [libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK, libc::S_IFCHR, libc::S_IFBLK];
+    if !known.contains(&kind) {
+        return Err(libc::EINVAL.into());
+    }
+    creatable(weft_path, path)?;
     backend()?.mknod(weft_path, kind | masked(mode), device)
 }
 
+/// Whether a name is fit for a new file that is no directory: it must not end in a slash.
+unsafe fn creatable(weft_path: &WeftPath, path: *const c_char) -> Res<()> {
+    if !weft_path.must_dir {
+        return Ok(());
+    }
+    nameable(weft_path, path)?;
+    slash_free(weft_path)
+}
+
+/// Refuses a name with a slash behind it, for a file that is no directory.
+fn slash_free(weft_path: &WeftPath) -> Res<()> {
+    if !weft_path.must_dir {
+        return Ok(());
+    }
+    let plain = WeftPath { must_dir: false, ..weft_path.clone() };
+    match backend()?.stat(&plain, false) {
+        Ok(_) => Err(libc::EEXIST.into()),
+        Err(fail) => Err(fail),
+    }
+}
+
+/// Refuses a path that ends in `.` or `..`, behind which there is always a directory.
+unsafe fn nameable(weft_path: &WeftPath, path: *const c_char) -> Res<()> {
+    if pairs::end_of(path) == End::Dots {
+        pairs::has_directory(weft_path, End::Dots)?;
+        return Err(libc::EEXIST.into());
+    }
+    Ok(())
+}
+
+unsafe fn make_directory(weft_path: &WeftPath, path: *const c_char, mode: mode_t) -> Res<c_int> {
+    nameable(weft_path, path)?;
+    // Linux gives directories no set-id bits here.
+    done(backend()?.mkdir(weft_path, masked(mode & 0o1777)))
+}
+
+/// Opens a path. One that ends in `.` or `..` is found before Linux refuses to create it.
+unsafe fn open_path(weft_path: &WeftPath, path: *const c_char, flags: c_int, mode: mode_t) -> Res<c_int> {
+    refuse_dots(weft_path, path, flags)?;
+    open::open(weft_path, flags, mode)
+}
+
+/// Refuses to create a path that ends in `.` or `..`.
+pub unsafe fn refuse_dots(weft_path: &WeftPath, path: *const c_char, flags: c_int) -> Res<()> {
+    let creates = flags & (libc::O_CREAT | libc::O_PATH | libc::O_DIRECTORY) == libc::O_CREAT;
+    if creates && weft_path.must_dir && pairs::end_of(path) == End::Dots {
+        pairs::has_directory(weft_path, End::Dots)?;
+        return Err(if flags & libc::O_EXCL != 0 { libc::EEXIST } else { libc::EISDIR }.into());
+    }
+    Ok(())
+}
+
+unsafe fn make_symlink(target: &[u8], weft_path: &WeftPath, path: *const c_char) -> Res<c_int> {
+    if target.is_empty() {
+        return Err(libc::ENOENT.into());
+    }
+    creatable(weft_path, path)?;
+    done(backend()?.symlink(weft_path, target))
+}
+
 path_hook! { [symlink] (target: *const c_char, path: *const c_char) -> c_int,
-    (AT_FDCWD, path) |weft_path| { done(backend()?.symlink(weft_path, bytes(target)?)) }
+    (AT_FDCWD, path) |weft_path| { make_symlink(bytes(target)?, weft_path, path) }
 }
 path_hook! { [symlinkat] (target: *const c_char, dir: c_int, path: *const c_char) -> c_int,
-    (dir, path) |weft_path| { done(backend()?.symlink(weft_path, bytes(target)?)) }
+    (dir, path) |weft_path| { make_symlink(bytes(target)?, weft_path, path) }
 }
 
 path_hook! { [readlink] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t,
@@ -192,46 +270,47 @@ fn named_by_link(weft_path: &WeftPath) -> Res<Vec<u8>> {
     }
 }
 
-/// Serves a call with two paths: if both are in Weft it is served, if one is it fails with `EXDEV`, otherwise it is
-/// foreign.
+/// Serves a call with two paths: if both are in Weft it is served, if one is it fails with `EXDEV` unless a path leads
+/// nowhere, otherwise it is foreign.
 unsafe fn both(
+    pair: Pair,
     from: (c_int, *const c_char),
     to: (c_int, *const c_char),
-    work: impl Fn(&WeftPath, &WeftPath) -> Res<()>,
+    work: impl Fn(&WeftPath, &WeftPath, (End, End)) -> Res<()>,
     real: impl Fn(*const c_char, *const c_char) -> c_int,
 ) -> c_int {
     let (a, b) = (route::route(from.0, from.1), route::route(to.0, to.1));
     if matches!((&a, &b), (Route::Foreign, Route::Foreign)) {
         return real(from.1, to.1);
     }
-    for path in [from.1, to.1] {
-        // Neither here nor there.
-        if let Some(number) = match bytes(path) {
-            Err(fail) => Some(fail.errno()),
-            Ok(text) => text.is_empty().then_some(libc::ENOENT),
-        } {
-            errno::set(number);
-            return -1;
-        }
+    // Linux takes both paths from memory when it looks at them.
+    let faulty = match (bytes(from.1), bytes(to.1)) {
+        (Err(fail), _) => Some(fail.errno()),
+        (_, Err(fail)) => Some(pairs::first_directory(from.0, from.1).unwrap_or(fail.errno())),
+        _ => None,
+    };
+    if let Some(errno) = faulty {
+        errno::set(errno);
+        return -1;
     }
-    match (resolve_side(a), resolve_side(b)) {
-        (Ok(PathSide::Ours(a)), Ok(PathSide::Ours(b))) => match inside(|| work(&a, &b)) {
-            Ok(()) => 0,
-            Err(fail) => {
-                errno::set(fail.report());
-                -1
+    let follow = pair == Pair::Link { follow: true };
+    let errno = match (resolve_side(a, follow), resolve_side(b, false)) {
+        (Ok(PathSide::Ours(a)), Ok(PathSide::Ours(b))) => {
+            let ends = (pairs::end_of(from.1), pairs::end_of(to.1));
+            let work = || work(&a, &b, ends).map_err(|fail| pairs::first_error(pair, &a, &b, ends, fail));
+            match inside(work) {
+                Ok(()) => return 0,
+                Err(fail) => fail.report(),
             }
-        },
-        (Ok(a), Ok(b)) if !a.is_ours() && !b.is_ours() => real(a.path(from.1), b.path(to.1)),
-        (Err(fail), _) | (_, Err(fail)) => {
-            errno::set(fail.errno());
-            -1
         }
-        _ => {
-            errno::set(libc::EXDEV);
-            -1
+        (Ok(a), Ok(b)) if !a.is_ours() && !b.is_ours() => return real(a.path(from.1), b.path(to.1)),
+        (Err(fail), _) | (_, Err(fail)) => fail.errno(),
+        (Ok(a), Ok(b)) => {
+            pairs::across(pair, (a.ours(), from.0, a.path(from.1)), (b.ours(), to.0, b.path(to.1)))
         }
-    }
+    };
+    errno::set(errno);
+    -1
 }
 
 enum PathSide {
@@ -244,17 +323,20 @@ impl PathSide {
     fn is_ours(&self) -> bool {
         matches!(self, Self::Ours(_))
     }
+    fn ours(&self) -> Option<&WeftPath> {
+        if let Self::Ours(weft_path) = self { Some(weft_path) } else { None }
+    }
     fn path(&self, as_given: *const c_char) -> *const c_char {
         if let Self::Moved(path) = self { path.as_ptr() } else { as_given }
     }
 }
 
 /// Determines whether a Weft path really lies in the mount: a link in its directory part may lead out of it.
-fn resolve_side(way: Route) -> Res<PathSide> {
+fn resolve_side(way: Route, follow: bool) -> Res<PathSide> {
     let mut found = None;
     let mut kept = None;
     let result = on_way::<c_int>(way, &mut kept, |weft_path| {
-        match backend()?.stat(weft_path, false) {
+        match backend()?.stat(weft_path, follow) {
             Err(Fail::Moved(path)) => return Err(Fail::Moved(path)),
             // The operation itself handles a missing name.
             Ok(_) | Err(_) => found = Some(weft_path.clone()),
@@ -269,53 +351,104 @@ fn resolve_side(way: Route) -> Res<PathSide> {
     })
 }
 
-fn rename_weft_paths(from: &WeftPath, to: &WeftPath, flags: c_uint) -> Res<()> {
-    let both = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE;
-    if flags & !both != 0 || flags & both == both {
-        return Err(libc::EINVAL.into());
-    }
+fn rename_weft_paths(from: &WeftPath, to: &WeftPath, ends: (End, End), flags: c_uint) -> Res<()> {
+    let (no_replace, exchange) = (flags & libc::RENAME_NOREPLACE != 0, flags & libc::RENAME_EXCHANGE != 0);
+    pairs::renamable(from, to, ends, no_replace)?;
     for side in [from, to] {
         if side.text == b"/" {
             return Err(libc::EBUSY.into());
         }
     }
-    if from.must_dir || to.must_dir {
-        let kind =
-            backend()?.stat(&WeftPath { must_dir: false, ..from.clone() }, false)?.st_mode & libc::S_IFMT;
-        if kind != libc::S_IFDIR {
+    let plain = |weft_path: &WeftPath| WeftPath { must_dir: false, ..weft_path.clone() };
+    if ends.0 == End::Slash || ends.1 == End::Slash {
+        let is_directory = |path: &WeftPath| -> Res<bool> {
+            Ok(backend()?.stat(&plain(path), false)?.st_mode & libc::S_IFMT == libc::S_IFDIR)
+        };
+        let source = is_directory(from)?;
+        let target = is_directory(to);
+        // The checks of Linux, in its order.
+        if no_replace && target.is_ok() {
+            return Err(libc::EEXIST.into());
+        }
+        if exchange && ends.1 == End::Slash && !target? {
+            return Err(libc::ENOTDIR.into());
+        }
+        if !source && (ends.0 == End::Slash || !exchange) {
             return Err(libc::ENOTDIR.into());
         }
     }
-    let plain = |weft_path: &WeftPath| WeftPath { must_dir: false, ..weft_path.clone() };
-    let (no_replace, exchange) = (flags & libc::RENAME_NOREPLACE != 0, flags & libc::RENAME_EXCHANGE != 0);
-    backend()?.rename(&plain(from), &plain(to), no_replace, exchange)?;
-    if !exchange {
-        open::note_removed(&to.text);
+    backend()?.rename(&plain(from), &plain(to), no_replace, exchange)
+}
+
+fn link_weft_paths(from: &WeftPath, to: &WeftPath, ends: (End, End), follow: bool) -> Res<()> {
+    if ends != (End::Name, End::Name) {
+        backend()?.stat(from, follow)?;
+        pairs::has_directory(to, ends.1)?;
+        if ends.1 == End::Dots {
+            return Err(libc::EEXIST.into());
+        }
+        slash_free(to)?;
+    }
+    backend()?.link(from, to, follow)
+}
+
+/// Whether the flags of `renameat2` are known and not contradictory.
+fn check_rename(flags: c_uint) -> Res<()> {
+    let exclusive = libc::RENAME_NOREPLACE | libc::RENAME_WHITEOUT;
+    let is_contradiction = flags & exclusive != 0 && flags & libc::RENAME_EXCHANGE != 0;
+    if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 || is_contradiction {
+        return Err(libc::EINVAL.into());
     }
     Ok(())
 }
 
 hook! { [rename] (from: *const c_char, to: *const c_char) -> c_int {
     let real = real!(rename: fn(*const c_char, *const c_char) -> c_int);
-    Some(both((AT_FDCWD, from), (AT_FDCWD, to), |a, b| rename_weft_paths(a, b, 0), |a, b| real(a, b)))
+    Some(both(
+        Pair::Rename,
+        (AT_FDCWD, from),
+        (AT_FDCWD, to),
+        |a, b, ends| rename_weft_paths(a, b, ends, 0),
+        |a, b| real(a, b),
+    ))
 } }
 hook! { [renameat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char) -> c_int {
     let real = real!(renameat: fn(c_int, *const c_char, c_int, *const c_char) -> c_int);
-    Some(both((from_dir, from), (to_dir, to), |a, b| rename_weft_paths(a, b, 0), |a, b| real(from_dir, a, to_dir, b)))
+    Some(both(
+        Pair::Rename,
+        (from_dir, from),
+        (to_dir, to),
+        |a, b, ends| rename_weft_paths(a, b, ends, 0),
+        |a, b| real(from_dir, a, to_dir, b),
+    ))
 } }
 hook! { [renameat2] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint)
     -> c_int {
     let real = real!(renameat2: fn(c_int, *const c_char, c_int, *const c_char, c_uint) -> c_int);
+    // As in Linux, before the paths are looked at.
+    if let Err(fail) = check_rename(flags)
+        && [(from_dir, from), (to_dir, to)].iter().any(|&(dir, path)| !matches!(route::route(dir, path), Route::Foreign))
+    {
+        errno::set(fail.errno());
+        return -1;
+    }
     Some(both(
+        Pair::Rename,
         (from_dir, from),
         (to_dir, to),
-        |a, b| rename_weft_paths(a, b, flags),
+        |a, b, ends| rename_weft_paths(a, b, ends, flags),
         |a, b| real(from_dir, a, to_dir, b, flags),
     ))
 } }
 hook! { [link] (from: *const c_char, to: *const c_char) -> c_int {
     let real = real!(link: fn(*const c_char, *const c_char) -> c_int);
-    Some(both((AT_FDCWD, from), (AT_FDCWD, to), |a, b| backend()?.link(a, b, false), |a, b| real(a, b)))
+    Some(both(
+        Pair::Link { follow: false },
+        (AT_FDCWD, from),
+        (AT_FDCWD, to),
+        |a, b, ends| link_weft_paths(a, b, ends, false),
+        |a, b| real(a, b),
+    ))
 } }
 hook! { [linkat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int {
     let real = real!(linkat: fn(c_int, *const c_char, c_int, *const c_char, c_int) -> c_int);
@@ -324,12 +457,20 @@ hook! { [linkat] (from_dir: c_int, from: *const c_char, to_dir: c_int, to: *cons
     if !is_known {
         return real(from_dir, from, to_dir, to, flags);
     }
+    if from_dir != AT_FDCWD && flags & libc::AT_EMPTY_PATH != 0 && !from.is_null() && *from == 0 {
+        // The descriptor itself, which may be closed.
+        if let Err(errno) = crate::sys::fcntl(from_dir, libc::F_GETFD, 0) {
+            errno::set(errno);
+            return -1;
+        }
+    }
     match descriptor_of(from_dir, from, flags) {
         Some(fd) => link_open(fd, to_dir, to),
         None => Some(both(
+            Pair::Link { follow },
             (from_dir, from),
             (to_dir, to),
-            |a, b| backend()?.link(a, b, follow),
+            |a, b, ends| link_weft_paths(a, b, ends, follow),
             |a, b| real(from_dir, a, to_dir, b, flags),
         )),
     }
@@ -358,9 +499,17 @@ unsafe fn descriptor_of(dir: c_int, path: *const c_char, flags: c_int) -> Option
 unsafe fn link_open(fd: c_int, to_dir: c_int, to: *const c_char) -> Option<c_int> {
     let open = table::get(fd)?;
     let way = route::route(to_dir, to);
-    let linked = on_way(way, &mut None, |to| done(backend()?.link_open(open.file()?, to)));
+    let end = pairs::end_of(to);
+    let linked = on_way(way, &mut None, |to| {
+        pairs::has_directory(to, end)?;
+        if end == End::Dots {
+            return Err(libc::EEXIST.into());
+        }
+        slash_free(to)?;
+        done(backend()?.link_open(open.file()?, to))
+    });
     linked.or_else(|| {
-        errno::set(libc::EXDEV);
+        errno::set(pairs::across_to(to_dir, to));
         Some(-1)
     })
 }

@@ -50,7 +50,11 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
             return Err(libc::E2BIG.into());
         }
         let how = *how;
+        if text.len() >= libc::PATH_MAX as usize {
+            return Err(libc::ENAMETOOLONG.into());
+        }
         let flags = c_int::try_from(how.flags).map_err(|_| libc::EINVAL)?;
+        check_flags(flags)?;
         let known = libc::RESOLVE_NO_XDEV
             | libc::RESOLVE_NO_MAGICLINKS
             | libc::RESOLVE_NO_SYMLINKS
@@ -106,9 +110,38 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
             found.must_dir = weft_path.must_dir;
             found
         };
+        super::names::refuse_dots(&weft_path, path, flags)?;
+        let large = if flags & libc::O_PATH == 0 { open::LARGE } else { 0 };
         // Links were followed by the walk.
-        open::open(&weft_path, flags | libc::O_NOFOLLOW, how.mode as u32)
+        open::open_as(&weft_path, flags | libc::O_NOFOLLOW, flags | large, how.mode as u32)
     }))
+}
+
+/// Refuses unknown and contradictory flags, which `open` ignores.
+fn check_flags(flags: c_int) -> Res<()> {
+    const KNOWN: c_int = libc::O_ACCMODE
+        | libc::O_CREAT
+        | libc::O_EXCL
+        | libc::O_NOCTTY
+        | libc::O_TRUNC
+        | libc::O_APPEND
+        | libc::O_NONBLOCK
+        | libc::O_SYNC
+        | libc::O_ASYNC
+        | libc::O_DIRECT
+        | open::LARGE
+        | libc::O_DIRECTORY
+        | libc::O_NOFOLLOW
+        | libc::O_NOATIME
+        | libc::O_CLOEXEC
+        | libc::O_PATH
+        | libc::O_TMPFILE;
+    const BY_PATH: c_int = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let both = libc::O_CREAT | libc::O_DIRECTORY;
+    if flags & !KNOWN != 0 || flags & libc::O_PATH != 0 && flags & !BY_PATH != 0 || flags & both == both {
+        return Err(libc::EINVAL.into());
+    }
+    Ok(())
 }
 
 /// Returns the directory at which a relative path starts: its inode and its path from the root of the mount.
@@ -134,7 +167,7 @@ impl Walk<'_> {
 
     /// Returns the directory and the last name to which `path` leads from `from`.
     fn go(&self, from: (Base, Vec<u8>), path: &[u8]) -> Res<WeftPath> {
-        let must_dir = pathname::wants_directory(path);
+        let mut must_dir = pathname::wants_directory(path);
         let mut dirs = vec![from];
         let mut todo: Vec<Vec<u8>> = Vec::new();
         let append = |todo: &mut Vec<Vec<u8>>, path: &[u8]| {
@@ -167,6 +200,7 @@ impl Walk<'_> {
                     return Err(libc::ELOOP.into());
                 }
                 let target = self.backend.readlink(&weft_path)?;
+                must_dir |= is_last && pathname::wants_directory(&target);
                 let rest = self.restart(&mut dirs, &target)?;
                 append(&mut todo, rest);
             } else if is_last {

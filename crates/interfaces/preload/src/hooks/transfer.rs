@@ -22,6 +22,7 @@ hook! { [copy_file_range] (
         (false, false) => None,
         (true, true) if flags == 0 => Some(copy(from, from_at, to, to_at, len)),
         (true, true) => Some(refuse(libc::EINVAL)),
+        (ours, _) if sys::fcntl(if ours { to } else { from }, libc::F_GETFD, 0).is_err() => Some(refuse(libc::EBADF)),
         // Callers know this error from copies between file systems and continue with read and write.
         _ => Some(refuse(libc::EXDEV)),
     }
@@ -37,10 +38,13 @@ pub struct Side {
 impl Side {
     /// Takes the offset. The caller has the turn at the description if it is the position.
     pub unsafe fn new(fd: c_int, given: *mut off_t) -> Res<Self> {
+        let side = Self::unchecked(fd, given)?;
+        if side.at < 0 { Err(libc::EINVAL.into()) } else { Ok(side) }
+    }
+
+    /// Takes the offset, which may be negative.
+    unsafe fn unchecked(fd: c_int, given: *mut off_t) -> Res<Self> {
         let at = if given.is_null() { sys::lseek(fd, 0, libc::SEEK_CUR)? } else { memory::load(given)? };
-        if at < 0 {
-            return Err(libc::EINVAL.into());
-        }
         Ok(Self { fd, given, at })
     }
 
@@ -65,19 +69,35 @@ unsafe fn copy(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, l
     const CHUNK: usize = 4 << 20;
     answer(|| {
         let (source, sink) = (open_of(from)?, open_of(to)?);
+        source.is_opened()?;
+        sink.is_opened()?;
         if source.is_directory() || sink.is_directory() {
             return Err(libc::EISDIR.into());
         }
+        source.has_mode(false)?;
+        sink.has_mode(true)?;
         if sink.flags() & libc::O_APPEND != 0 {
             return Err(libc::EBADF.into());
         }
         settle()?;
         let _turns = open::take_turns((&source, from), (&sink, to));
-        let (from, to) = (Side::new(from, from_at)?, Side::new(to, to_at)?);
+        let (from, to) = (Side::unchecked(from, from_at)?, Side::unchecked(to, to_at)?);
         if source.is_host() != sink.is_host() {
             return Err(libc::EXDEV.into());
         }
-        let len = len.min(CHUNK);
+        // The checks of Linux, in its order.
+        if [from.at, to.at].iter().any(|&at| (at as u64).checked_add(len as u64).is_none()) {
+            return Err(libc::EOVERFLOW.into());
+        }
+        if from.at < 0 || to.at < 0 {
+            return Err(libc::EINVAL.into());
+        }
+        if to.at == i64::MAX {
+            return Err(libc::EFBIG.into());
+        }
+        // Nothing behind the end of the source is copied.
+        let left = source.stat()?.st_size.saturating_sub(from.at).max(0);
+        let len = len.min(CHUNK).min(left as usize);
         let overlap = (from.at - to.at).unsigned_abs() < len as u64;
         if overlap && source.is_same_file(&sink)? {
             return Err(libc::EINVAL.into());
@@ -147,7 +167,9 @@ pub struct Source {
 impl Source {
     pub unsafe fn new(fd: c_int, at: *mut off_t) -> Res<Self> {
         settle()?;
-        Ok(Self { open: open_of(fd)?, side: Side::new(fd, at)? })
+        let open = open_of(fd)?;
+        open.has_mode(false)?;
+        Ok(Self { open, side: Side::new(fd, at)? })
     }
 
     /// Reads bytes, and lets `accept` take them. Returns the number of bytes that were read, and that of those taken.
@@ -196,6 +218,8 @@ unsafe fn receive(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> Res<ss
     settle()?;
     let sink = open_of(to)?;
     let source = table::is_ours(from).then(|| open_of(from)).transpose()?;
+    source.as_ref().map_or(Ok(()), |source| source.has_mode(false))?;
+    sink.has_mode(true)?;
     let access = sys::fcntl(from, libc::F_GETFL, 0)? & (libc::O_ACCMODE | libc::O_PATH);
     if source.is_none() && access != libc::O_RDONLY && access != libc::O_RDWR {
         return Err(libc::EBADF.into());

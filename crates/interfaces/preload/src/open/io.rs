@@ -15,8 +15,8 @@ impl Open {
         if self.flags() & libc::O_PATH != 0 { Err(libc::EBADF.into()) } else { Ok(()) }
     }
 
-    /// Whether the description may be read or written.
-    pub fn may(&self, write: bool) -> Res<()> {
+    /// Whether the access mode permits to read, or to write.
+    pub fn has_mode(&self, write: bool) -> Res<()> {
         let flags = self.flags();
         // Access mode 3 opens a file for `ioctl` alone.
         let is_neither = flags & libc::O_ACCMODE == libc::O_ACCMODE;
@@ -24,6 +24,12 @@ impl Open {
         if flags & libc::O_PATH != 0 || is_neither || flags & libc::O_ACCMODE == refused {
             return Err(libc::EBADF.into());
         }
+        Ok(())
+    }
+
+    /// Whether the description may be read or written.
+    pub fn may(&self, write: bool) -> Res<()> {
+        self.has_mode(write)?;
         if self.directory {
             return Err(libc::EISDIR.into());
         }
@@ -150,6 +156,10 @@ impl Open {
         let file = self.file()?;
         self.wrote.store(true, Ordering::Relaxed);
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if wanted == 0 {
+            // Not even an append moves the position.
+            return Ok(0);
+        }
         let _turn = self.take_turn(fd);
         self.refresh_flags(fd);
         let done = if self.flags() & libc::O_APPEND != 0 {

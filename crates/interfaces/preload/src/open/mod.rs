@@ -14,7 +14,9 @@ pub use flocks::{Description, before_sharing, flock};
 pub use gather::{Memory, gather, settle};
 pub use listing::Listing;
 pub use nameless::{keep_inherited, note_removed};
-pub use opening::{close, install, open, open_place, page_len_hint, with_layout, with_page_len};
+pub use opening::{
+    LARGE, close, install, open, open_as, open_place, page_len_hint, with_layout, with_page_len,
+};
 pub use origin::{Access, HostDescriptor};
 pub use record_locks::{has_record_locks, note_lock, release_locks};
 pub use turn::take_turns;
@@ -35,8 +37,14 @@ use weft_core::delegates::ownership::FileNumber;
 const CHANGEABLE: c_int =
     libc::O_APPEND | libc::O_NONBLOCK | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME;
 /// Flags of `open` that `fcntl(F_GETFL)` returns.
-const REPORTED: c_int =
-    libc::O_ACCMODE | CHANGEABLE | libc::O_SYNC | libc::O_DIRECTORY | libc::O_TMPFILE | libc::O_PATH;
+const REPORTED: c_int = libc::O_ACCMODE
+    | CHANGEABLE
+    | libc::O_SYNC
+    | libc::O_DIRECTORY
+    | libc::O_NOFOLLOW
+    | libc::O_TMPFILE
+    | libc::O_PATH
+    | opening::LARGE;
 
 /// Description: the file, its flags, and the lock for changes of the position.
 pub struct Open {

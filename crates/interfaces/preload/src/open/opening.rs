@@ -2,7 +2,7 @@
 
 use super::{Open, release_locks};
 use crate::backend::{OpenRequest, backend};
-use crate::errno::Res;
+use crate::errno::{Fail, Res};
 use crate::route::WeftPath;
 use crate::{libio, pathname, placeholder, sys, table};
 use std::cell::Cell;
@@ -41,10 +41,27 @@ pub fn page_len_hint() -> Option<u64> {
     Some(REQUESTED_PAGE_LEN.get()).filter(|&len| len > 0)
 }
 
+/// `O_LARGEFILE`, which Linux adds to each `open` of a 64-bit program; the crate `libc` has the value of the C library,
+/// 0.
+pub const LARGE: c_int = if cfg!(target_arch = "aarch64") { 0o400_000 } else { 0o100_000 };
+
 /// Opens `weft_path` like `open(2)`, and returns the descriptor.
 pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
-    if flags & libc::O_CREAT != 0 && (flags & libc::O_DIRECTORY != 0 || weft_path.must_dir) {
-        return Err(if flags & libc::O_DIRECTORY != 0 { libc::EINVAL } else { libc::EISDIR }.into());
+    // As Linux does: a descriptor that only names a file ignores all other flags.
+    let flags = match flags & libc::O_PATH {
+        0 => flags | LARGE,
+        _ => flags & (libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC),
+    };
+    open_as(weft_path, flags, flags, mode)
+}
+
+/// Opens `weft_path` by `flags`, and reports others, `shown`, to the program.
+pub fn open_as(weft_path: &WeftPath, flags: c_int, shown: c_int, mode: u32) -> Res<c_int> {
+    if flags & libc::O_CREAT != 0 && flags & libc::O_DIRECTORY != 0 {
+        return Err(libc::EINVAL.into());
+    }
+    if flags & libc::O_CREAT != 0 && weft_path.must_dir {
+        return Err(refuse_creation(weft_path));
     }
     let access = flags & libc::O_ACCMODE;
     let path_only = flags & libc::O_PATH != 0;
@@ -65,6 +82,7 @@ pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
             execute: false,
         },
         nofollow: flags & libc::O_NOFOLLOW != 0,
+        direct: flags & libc::O_DIRECT != 0,
         mode: mode & 0o7777 & !crate::hooks::names::umask_now(),
         spec,
     };
@@ -81,7 +99,7 @@ pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
                 true => pathname::join(&weft_path.text, format!("#{}", file.inode()?).as_bytes()),
                 false => weft_path.text.clone(),
             };
-            let open = Open::new(file, text, flags);
+            let open = Open::new(file, text, shown);
             if is_unnamed {
                 open.nameless.note_removed();
             }
@@ -97,6 +115,13 @@ pub fn open(weft_path: &WeftPath, flags: c_int, mode: u32) -> Res<c_int> {
 /// Opens the directory at `weft_path` as a place for walks, without a descriptor. `text` is its path.
 pub fn open_place(weft_path: &WeftPath, text: Vec<u8>) -> Res<Open> {
     Ok(Open::new(backend()?.open(weft_path, &OpenRequest::place())?, text, libc::O_PATH | libc::O_DIRECTORY))
+}
+
+/// Returns the error of creating a file under a name that requires a directory.
+fn refuse_creation(weft_path: &WeftPath) -> Fail {
+    // The directory of the name is found first.
+    let found = crate::hooks::has_directory(weft_path);
+    found.err().unwrap_or_else(|| libc::EISDIR.into())
 }
 
 /// Makes the placeholder `fd` refer to `open`.
