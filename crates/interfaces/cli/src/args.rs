@@ -137,6 +137,8 @@ pub enum Command {
     /// Repeat what a traced program did, on real files or on the twin
     Replay(c::replay::Replay),
     #[command(hide = true)]
+    PrivateMount(c::private_mount::PrivateMount),
+    #[command(hide = true)]
     ReplayWorker(c::replay::ReplayWorker),
     #[command(hide = true)]
     DarshanReader(c::trace::DarshanReader),

@@ -1,6 +1,7 @@
 //! Conversions between the kernel's types and Weft's.
 
 use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 use weft_core::{FileId, Timestamp};
 use weft_wire::meta::{Attr, FileType, OpenFlags, SetTime};
@@ -55,7 +56,11 @@ pub fn set_time(time: TimeOrNow) -> SetTime {
     }
 }
 
+/// Owner and group that every file appears to have; those of the file if this is not set.
+pub static SHOWN_OWNER: OnceLock<(u32, u32)> = OnceLock::new();
+
 pub fn attr(attr: &Attr) -> FileAttr {
+    let owner = SHOWN_OWNER.get();
     FileAttr {
         ino: INodeNo(attr.file.0),
         size: attr.size.0,
@@ -67,8 +72,8 @@ pub fn attr(attr: &Attr) -> FileAttr {
         kind: kind(attr.kind),
         perm: (attr.mode & 0o7777) as u16,
         nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
+        uid: owner.map_or(attr.uid, |owner| owner.0),
+        gid: owner.map_or(attr.gid, |owner| owner.1),
         rdev: attr.rdev as u32,
         blksize: BLOCK_SIZE,
         flags: 0,

@@ -17,6 +17,7 @@ use crate::lock_owners::LockOwners;
 use crate::names::Names;
 use crate::open::OpenHandle;
 use crate::pages::Pages;
+use crate::private::HandedFiles;
 use crate::releases::Releases;
 use crate::replaced_names::{Held, ReplacedNames};
 use crate::splice::Splicer;
@@ -53,7 +54,7 @@ pub struct WeftFilesystem {
     /// Whether all servers are on this host.
     pub colocated: bool,
     pub splicer: Arc<Splicer>,
-    pub files: Handles<OpenHandle>,
+    pub files: Arc<Handles<OpenHandle>>,
     pub directories: Handles<Mutex<Listing>>,
     /// Names for messages.
     pub names: Names,
@@ -64,6 +65,8 @@ pub struct WeftFilesystem {
     pub lock_owners: Arc<LockOwners>,
     pub releases: Releases,
     pub replaced: Arc<ReplacedNames>,
+    /// Files that programs hand to a private mount; `None` on other mounts.
+    pub handed: Option<HandedFiles>,
 }
 
 impl WeftFilesystem {
@@ -79,7 +82,7 @@ impl WeftFilesystem {
             pages: Pages::new(client.clone()),
             client,
             options,
-            files: Handles::new(),
+            files: Arc::new(Handles::new()),
             directories: Handles::new(),
             names: Names::default(),
             inode_proofs: InodeProofs::default(),
@@ -87,6 +90,7 @@ impl WeftFilesystem {
             lock_owners: Arc::default(),
             releases: Releases::default(),
             replaced: Arc::default(),
+            handed: None,
         }
     }
 
@@ -217,6 +221,9 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Some(token) = self.handed_name(parent, name) {
+            return self.entry(self.take_over(request, &token), reply);
+        }
         self.learn_leased_name(parent);
         let (client, at) = (self.client(request), self.inode_proofs.child(parent, name));
         if self.replaced.is_repeated(request.pid()) {
@@ -374,6 +381,9 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if let Some((fh, kernel)) = self.open_handed(ino, flags.0) {
+            return reply.opened(fh, kernel);
+        }
         self.learn_leased_name(ino);
         // The kernel has already created the file, and cut it with a separate setattr.
         let flags = flags.0 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);

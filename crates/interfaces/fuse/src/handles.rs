@@ -31,6 +31,11 @@ impl<T> Handles<T> {
         self.part(number).read().get(&number).cloned()
     }
 
+    /// Whether no object is stored.
+    pub fn is_empty(&self) -> bool {
+        self.parts.iter().all(|part| part.read().is_empty())
+    }
+
     /// Calls `visit` for each object.
     pub fn each(&self, mut visit: impl FnMut(&T)) {
         for part in &self.parts {

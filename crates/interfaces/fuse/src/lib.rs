@@ -31,9 +31,12 @@ mod locks;
 mod names;
 mod open;
 mod pages;
+mod private;
 mod releases;
 mod replaced_names;
 mod splice;
+
+pub use private::{PrivateMount, mount_private};
 
 use filesystem::{TRANSFER_LEN_MAX, WeftFilesystem};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};

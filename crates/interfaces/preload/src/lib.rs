@@ -81,6 +81,7 @@ mod open;
 mod over;
 mod pathname;
 mod placeholder;
+mod private;
 mod route;
 mod serve;
 mod sys;

@@ -59,7 +59,8 @@ fn close_replicated() {
 static SETTINGS: OnceLock<Vec<CString>> = OnceLock::new();
 
 fn keep_settings() {
-    let names = ["WEFT_MOUNT", "WEFT_CLUSTER", "WEFT_KEY", "WEFT_TRANSPORT"];
+    let names =
+        ["WEFT_MOUNT", "WEFT_CLUSTER", "WEFT_KEY", "WEFT_TRANSPORT", "WEFT_SYSCALLS", "WEFT_MMAP_SHARED"];
     let names = names.into_iter().chain(crate::trace::VARIABLES);
     let names = names.chain([DELEGATES_VARIABLE, DELEGATE_KEY_VARIABLE, OVER_VARIABLE, REPLICAS_VARIABLE]);
     let keep = |name: &str| {
@@ -96,6 +97,7 @@ unsafe extern "C" fn at_start() {
         placeholder::inherit_turns(fd);
     }
     crate::over::register_inherited();
+    hooks::dispatch::at_start();
 }
 
 /// Takes over one inherited descriptor: `fd:flags:directory:token in hex:path in hex:byte of its locks`.
@@ -126,7 +128,7 @@ fn inherit(item: &[u8], known: &mut Vec<(Vec<u8>, u64, Arc<Open>)>) -> Option<()
     Some(())
 }
 
-fn to_hex(bytes: &[u8]) -> String {
+pub fn to_hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
@@ -234,7 +236,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 /// Returns the file from which this library was loaded.
-fn own_path() -> Option<Vec<u8>> {
+pub fn own_path() -> Option<Vec<u8>> {
     // SAFETY: `dladdr` fills the struct and the name lives as long as the library.
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
@@ -282,5 +284,6 @@ unsafe extern "C" fn in_child() {
             open.after_fork_in_child();
         }
     }
+    crate::private::after_fork_in_child();
     backend::after_fork_in_child();
 }

@@ -11,6 +11,7 @@ fn check(result: isize) -> Result<i64, i32> {
 /// it does not change `errno`. An error is returned as a negative number.
 #[cfg(target_arch = "x86_64")]
 pub unsafe fn syscall(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+    let _allowed = crate::guard::allow();
     let result: isize;
     // SAFETY: the kernel's calling convention; it changes rcx, r11 and what the arguments point to.
     unsafe {
@@ -133,6 +134,37 @@ pub unsafe fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: u32) -
 /// `path` is a C string or null.
 pub unsafe fn openat2(dir: c_int, path: *const c_char, how: &[u8]) -> Result<c_int, i32> {
     raw!(SYS_openat2, dir, path, how.as_ptr(), how.len()).map(|n| n as c_int)
+}
+
+/// Reads into `bufs`, of which the first 1,024 are used.
+pub fn preadv(fd: c_int, bufs: &mut [std::io::IoSliceMut<'_>], offset: u64) -> Result<i64, i32> {
+    raw!(SYS_preadv, fd, bufs.as_mut_ptr(), bufs.len().min(1024), offset as usize, 0usize)
+}
+
+/// Writes from `bufs`, of which the first 1,024 are used.
+pub fn pwritev(fd: c_int, bufs: &[std::io::IoSlice<'_>], offset: u64) -> Result<i64, i32> {
+    raw!(SYS_pwritev, fd, bufs.as_ptr(), bufs.len().min(1024), offset as usize, 0usize)
+}
+
+pub fn fsync(fd: c_int) -> Result<(), i32> {
+    raw!(SYS_fsync, fd).map(drop)
+}
+
+pub fn chdir(path: &CStr) {
+    let _ = raw!(SYS_chdir, path.as_ptr());
+}
+
+/// Executes a program, without any hook.
+///
+/// # Safety
+/// A C string and two null-ended arrays of C strings.
+pub unsafe fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) {
+    let _ = raw!(SYS_execve, path, argv, envp);
+}
+
+/// Returns the effective user of the calling thread.
+pub fn effective_user() -> u32 {
+    raw!(SYS_geteuid, 0).map_or(u32::MAX, |uid| uid as u32)
 }
 
 pub fn ftruncate(fd: c_int, len: i64) -> Result<(), i32> {

@@ -26,6 +26,8 @@ programs!(
     shared_locks,
     limits,
     memory,
+    mapped,
+    inline_calls,
     threads,
     shared_positions,
     wide_streams,

@@ -42,6 +42,12 @@ fn files_without_a_name() {
     same_output(&World::new(), "dash", "nameless.sh");
 }
 
+/// Libraries on the file system, and those that they need from their own directory.
+#[test]
+fn shared_libraries() {
+    same_output(&World::new(), "dash", "libraries.sh");
+}
+
 /// A program that never names the mount must not notice the library: same output, descriptors, threads and working
 /// directory, and no connection.
 #[test]

@@ -29,7 +29,8 @@ pub use user::User;
 use crate::{Address, Env, Processor};
 use std::future::Future;
 use std::io;
-use std::os::fd::{IntoRawFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -76,6 +77,34 @@ pub fn is_reserved_fd(fd: i32) -> bool {
 /// Returns all descriptors reserved by this library, in ascending order.
 pub fn reserved_fds() -> Vec<i32> {
     sys::reserved::all()
+}
+
+/// Sends one byte with copies of `fds` over a Unix socket.
+///
+/// # Errors
+/// Errors of sendmsg(2).
+pub fn send_descriptors(socket: BorrowedFd<'_>, fds: &[RawFd]) -> io::Result<()> {
+    let socket = ManuallyDrop::new(sys::Fd::from_raw(socket.as_raw_fd()));
+    sys::send_with(&socket, &[0], fds).map(drop)
+}
+
+/// Receives one byte over a Unix socket, and the descriptors sent with it.
+///
+/// # Errors
+/// Errors of recvmsg(2); `UnexpectedEof` if the peer has closed the socket.
+pub fn receive_descriptors(socket: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
+    let socket = ManuallyDrop::new(sys::Fd::from_raw(socket.as_raw_fd()));
+    let (mut byte, mut fds) = ([0u8], Vec::new());
+    let part = [libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: byte.len() }];
+    let attached = |fd: sys::Fd| {
+        let fd = ManuallyDrop::new(fd);
+        // SAFETY: nothing else owns the new descriptor.
+        fds.push(unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) });
+    };
+    match sys::recv_with(&socket, &part, false, true, attached)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(fds),
+    }
 }
 
 /// The operating system.

@@ -24,6 +24,7 @@ pub mod migrate;
 pub mod mount;
 pub mod names;
 pub mod plan;
+pub mod private_mount;
 pub mod profile;
 pub mod quota;
 pub mod rebalance;
@@ -62,6 +63,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Top(command) => command.run(file),
         Command::Delegate(command) => command.run(file),
         Command::Mount(command) => command.run(file),
+        Command::PrivateMount(command) => command.run(file),
         Command::Umount(command) => command.run(),
         Command::Ls(command) => command.run(file),
         Command::Cp(command) => command.run(file),

@@ -270,7 +270,7 @@ fn report(dir: &str) -> String {
 }
 
 /// Closes the pipes of the parent process, so that it can end.
-fn detach_output() {
+pub(super) fn detach_output() {
     // SAFETY: the path is a C string; the descriptors are this process's own.
     unsafe {
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);

@@ -6,10 +6,12 @@ use super::delegates::delegates;
 use crate::errno::Res;
 use crate::open::HostDescriptor;
 use crate::over::open_replicated;
+use crate::private::mapped::{self, Mapped};
 use crate::route::Base;
 use crate::sys;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use weft_client::replicas::MaybeReplicated;
 use weft_client::{
     DelegatedFile, DelegatedSpec, FileHandle, FileType, HeldLock, HostFile, HostOrWeftFile, LockKind,
@@ -81,11 +83,23 @@ impl File {
         self.0.is_redirected()
     }
 
+    /// Returns the file as this process has mapped it by the kernel, if it has.
+    #[inline]
+    fn mapped(&self) -> Option<Arc<Mapped>> {
+        if mapped::any() { mapped::of(self.inode().ok()?) } else { None }
+    }
+
     pub fn read_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Res<usize> {
+        if let Some(mapped) = self.mapped() {
+            return mapped.read_at(bufs, offset);
+        }
         Ok(block_on(self.0.read_at(bufs, FileOffset(offset)))?)
     }
 
     pub fn write_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Res<usize> {
+        if let Some(mapped) = self.mapped() {
+            return mapped.write_at(bufs, offset);
+        }
         Ok(block_on(self.0.write_at(bufs, FileOffset(offset)))?)
     }
 
@@ -102,6 +116,9 @@ impl File {
     /// Writes at the end. Returns the position and the number of bytes.
     pub fn append(&self, bufs: &[IoSlice<'_>]) -> Res<(u64, usize)> {
         let (at, done) = block_on(self.0.append(bufs))?;
+        if let Some(mapped) = self.mapped() {
+            mapped.appended(bufs, at.0)?;
+        }
         Ok((at.0, done))
     }
 
@@ -121,11 +138,17 @@ impl File {
     }
 
     pub fn truncate(&self, size: u64) -> Res<()> {
+        if let Some(mapped) = self.mapped() {
+            return mapped.truncate(size);
+        }
         Ok(block_on(self.0.truncate(ByteLen(size)))?)
     }
 
     /// Punches a hole of `len` bytes at `offset`.
     pub fn punch(&self, offset: u64, len: u64) -> Res<()> {
+        if let Some(mapped) = self.mapped() {
+            return mapped.punch(offset, len);
+        }
         Ok(block_on(self.0.punch(Extent::new(offset, len)))?)
     }
 
@@ -140,6 +163,9 @@ impl File {
     }
 
     pub fn sync(&self) -> Res<()> {
+        if let Some(mapped) = self.mapped() {
+            mapped.sync()?;
+        }
         Ok(block_on(self.0.sync())?)
     }
 

@@ -200,6 +200,11 @@ impl Backend {
         Ok(out)
     }
 
+    /// Returns the cluster file.
+    pub fn cluster_file(&self) -> std::path::PathBuf {
+        self.cluster.file.clone()
+    }
+
     pub fn layout(&self, at: &WeftPath) -> Res<Option<Layout>> {
         let (client, at) = self.reach(at, true)?;
         Ok(block_on(client.get_layout(&at))?.0)

@@ -1,8 +1,9 @@
 //! Memory mappings of Weft files: private memory with the file's bytes. The kernel maps files of the host that delegates
 //! serve, except shared writable ones.
 //!
-//! A private or read-only mapping is a snapshot. A shared writable mapping fails with `ENODEV`, which programs can
-//! handle, unless `WEFT_MMAP_SHARED=writeback`. Changed pages are then written back at `msync` and `munmap` and at the
+//! A private or read-only mapping is a snapshot. A mapping that may change the file is the kernel's, through the private
+//! mount, and so are all others while there is one. With `WEFT_MMAP_SHARED=writeback` it is memory, and changed pages are
+//! written back at `msync` and `munmap` and at the
 //! end of the process; other processes see the changes only after that.
 
 use crate::config::config;
@@ -10,14 +11,18 @@ use crate::errno::{self, Res};
 use crate::lock::Lock;
 use crate::memory;
 use crate::open::Open;
+use crate::private::{self, mapped};
 use crate::serve::{inside, on_fd};
-use crate::table;
+use crate::{sys, table};
 use libc::{c_int, c_void, off_t, size_t};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: usize = 4096;
+/// What to do without a private mount.
+const WITHOUT_MOUNT: &str = "run the program on a mount (`weft mount DIR`), or set WEFT_MMAP_SHARED=writeback if no \
+                             other process uses the memory";
 
 type Map = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
 
@@ -26,7 +31,16 @@ hook! { [mmap, mmap64]
     if flags & libc::MAP_FIXED != 0 {
         memory::forget();
     }
-    if flags & libc::MAP_ANONYMOUS != 0 || !table::is_ours(fd) || is_for_kernel(fd, protection, flags) {
+    let is_kernels =
+        flags & libc::MAP_ANONYMOUS != 0 || !table::is_ours(fd) || is_for_kernel(fd, protection, flags);
+    if is_kernels && flags & libc::MAP_FIXED != 0 && mapped::any() && !crate::guard::inside() {
+        let real: Map = real!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
+        let at = real(address, len, protection, flags, fd, offset);
+        if at != libc::MAP_FAILED {
+            note(|| mapped::remove(at as usize, len));
+        }
+        Some(at)
+    } else if is_kernels {
         None
     } else {
         let real: Map = real!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
@@ -34,6 +48,14 @@ hook! { [mmap, mmap64]
             .map(|found| if found.is_null() { libc::MAP_FAILED } else { found })
     }
 } }
+
+/// Updates what is known of mappings, inside the client.
+fn note(update: impl FnOnce()) {
+    let _ = inside(|| {
+        update();
+        Ok(())
+    });
+}
 
 /// Whether the kernel maps a file of the host. It does not if the program may change the file through the mapping, because
 /// delegates and replicas would not see that, nor if bytes are in a replica. Delegates first write what they hold.
@@ -69,8 +91,12 @@ unsafe fn map(real: Map, open: &Arc<Open>, request: Request) -> Res<*mut c_void>
     if writes_back && open.flags() & libc::O_ACCMODE != libc::O_RDWR {
         return Err(libc::EACCES.into());
     }
-    if writes_back && !config().mmap_writeback {
-        return Err(libc::ENODEV.into());
+    // A mapping of a descriptor for writing may become writable later, and must show writes.
+    let may_change = shared && open.flags() & libc::O_ACCMODE == libc::O_RDWR;
+    if !config().mmap_writeback
+        && let Some(at) = map_by_kernel(real, open, request, may_change)?
+    {
+        return Ok(at);
     }
     let own = flags & !libc::MAP_TYPE | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let at = real(address, len, libc::PROT_READ | libc::PROT_WRITE, own, -1, 0);
@@ -96,6 +122,50 @@ unsafe fn map(real: Map, open: &Arc<Open>, request: Request) -> Res<*mut c_void>
         libc::mprotect(at, len, protection);
     }
     Ok(at)
+}
+
+/// Maps the file through the private mount, if the program may change it through the mapping or if it is mapped there
+/// already. Returns `None` if a snapshot serves.
+unsafe fn map_by_kernel(
+    real: Map,
+    open: &Open,
+    request: Request,
+    may_change: bool,
+) -> Res<Option<*mut c_void>> {
+    let (address, len, protection, flags, _, offset) = request;
+    let file = open.file()?;
+    let is_writable = flags & libc::MAP_TYPE != libc::MAP_PRIVATE && protection & libc::PROT_WRITE != 0;
+    if open.is_host() || file.number().is_some() || file.is_redirected() {
+        // Delegates and replicas would not see the changes.
+        return if is_writable { Err(libc::ENODEV.into()) } else { Ok(None) };
+    }
+    let inode = file.inode()?;
+    let mapped = match mapped::of(inode) {
+        Some(mapped) => mapped,
+        None if !may_change => return Ok(None),
+        None => match mapped::begin(inode, &open.token().ok_or(libc::EBADF)?) {
+            Ok(mapped) => mapped,
+            Err(why) if is_writable => {
+                return Err(private::refusal("shared writable mapping", &why, WITHOUT_MOUNT));
+            }
+            Err(_) => return Ok(None),
+        },
+    };
+    // The kernel learns the size, which another program may have changed.
+    let _ = sys::fstatat(mapped.fd(), c"", libc::AT_EMPTY_PATH);
+    let at = real(address, len, protection, flags, mapped.fd(), offset);
+    if at == libc::MAP_FAILED {
+        return match errno::get() {
+            // Before Linux 6.6, such files cannot be mapped shared.
+            libc::ENODEV if !is_writable => Ok(None),
+            libc::ENODEV => {
+                Err(private::refusal("shared writable mapping", "Linux older than 6.6", WITHOUT_MOUNT))
+            }
+            number => Err(number.into()),
+        };
+    }
+    mapped::insert(at as usize, len, mapped);
+    Ok(Some(at))
 }
 
 /// Shared writable mapping, with a hash of each page from when it last matched the file.
@@ -176,6 +246,21 @@ hook! { [mprotect] (_address: *mut c_void, _len: size_t, _protection: c_int) -> 
     None
 } }
 
+hook! { [mremap]
+    (from: *mut c_void, from_len: size_t, len: size_t, flags: c_int, to: *mut c_void) -> *mut c_void {
+    memory::forget();
+    if mapped::any() && !crate::guard::inside() {
+        let real = real!(mremap: fn(*mut c_void, size_t, size_t, c_int, *mut c_void) -> *mut c_void);
+        let at = real(from, from_len, len, flags, to);
+        if at != libc::MAP_FAILED {
+            note(|| mapped::moved(from as usize, from_len, at as usize, len));
+        }
+        Some(at)
+    } else {
+        None
+    }
+} }
+
 hook! { [munmap] (address: *mut c_void, len: size_t) -> c_int {
     memory::forget();
     if ANY.load(Ordering::Acquire) && !crate::guard::inside() {
@@ -184,5 +269,12 @@ hook! { [munmap] (address: *mut c_void, len: size_t) -> c_int {
         // A partly unmapped region is dropped: partial unmapping of a shared file mapping is not supported.
         REGIONS.lock().retain(|region| region.start + region.len <= start || region.start >= end);
     }
-    None
+    if !mapped::any() || crate::guard::inside() {
+        return real!(munmap: fn(*mut c_void, size_t) -> c_int)(address, len);
+    }
+    let done = real!(munmap: fn(*mut c_void, size_t) -> c_int)(address, len);
+    if done == 0 {
+        note(|| mapped::remove(address as usize, len));
+    }
+    Some(done)
 } }

@@ -6,10 +6,14 @@ mod cwd;
 mod data;
 mod descriptors;
 mod directories;
+pub mod dispatch;
 pub mod fts;
 mod ftw;
 mod identity;
+#[cfg(target_arch = "x86_64")]
+mod inline_calls;
 mod libaio;
+mod libraries;
 mod locks;
 mod maps;
 #[allow(non_snake_case)] // The names are MPI's.

@@ -6,8 +6,88 @@ use libc::{c_int, c_long, c_uint, off_t};
 const SYS_FCHMODAT2: c_long = 452;
 
 hook! { [syscall] (number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-    by_number(number, [a, b, c, d, e, f])
+    serve(number, [a, b, c, d, e, f])
 } }
+
+/// Serves a system call; `None` if it is not for Weft. A failed call returns -1 and sets `errno`.
+pub unsafe fn serve(number: c_long, arg: [usize; 6]) -> Option<c_long> {
+    let (number, arg) = modern(number, arg);
+    by_number(number, arg).or_else(|| by_descriptor(number, arg))
+}
+
+/// Returns the call with a directory argument that does the same as an older call.
+#[cfg(target_arch = "x86_64")]
+fn modern(number: c_long, arg: [usize; 6]) -> (c_long, [usize; 6]) {
+    const HERE: usize = libc::AT_FDCWD as usize;
+    const LINK: usize = libc::AT_SYMLINK_NOFOLLOW as usize;
+    const CREAT: usize = (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC) as usize;
+    let [a, b, c, d, ..] = arg;
+    match number {
+        libc::SYS_open => (libc::SYS_openat, [HERE, a, b, c, 0, 0]),
+        libc::SYS_creat => (libc::SYS_openat, [HERE, a, CREAT, b, 0, 0]),
+        libc::SYS_stat => (libc::SYS_newfstatat, [HERE, a, b, 0, 0, 0]),
+        libc::SYS_lstat => (libc::SYS_newfstatat, [HERE, a, b, LINK, 0, 0]),
+        libc::SYS_access => (libc::SYS_faccessat, [HERE, a, b, 0, 0, 0]),
+        libc::SYS_mkdir => (libc::SYS_mkdirat, [HERE, a, b, 0, 0, 0]),
+        libc::SYS_rmdir => (libc::SYS_unlinkat, [HERE, a, libc::AT_REMOVEDIR as usize, 0, 0, 0]),
+        libc::SYS_unlink => (libc::SYS_unlinkat, [HERE, a, 0, 0, 0, 0]),
+        libc::SYS_rename => (libc::SYS_renameat2, [HERE, a, HERE, b, 0, 0]),
+        libc::SYS_renameat => (libc::SYS_renameat2, [a, b, c, d, 0, 0]),
+        libc::SYS_link => (libc::SYS_linkat, [HERE, a, HERE, b, 0, 0]),
+        libc::SYS_symlink => (libc::SYS_symlinkat, [a, HERE, b, 0, 0, 0]),
+        libc::SYS_readlink => (libc::SYS_readlinkat, [HERE, a, b, c, 0, 0]),
+        libc::SYS_chmod => (libc::SYS_fchmodat, [HERE, a, b, 0, 0, 0]),
+        libc::SYS_chown => (libc::SYS_fchownat, [HERE, a, b, c, 0, 0]),
+        libc::SYS_lchown => (libc::SYS_fchownat, [HERE, a, b, c, LINK, 0]),
+        _ => (number, arg),
+    }
+}
+
+/// Other architectures have no older calls.
+#[cfg(not(target_arch = "x86_64"))]
+fn modern(number: c_long, arg: [usize; 6]) -> (c_long, [usize; 6]) {
+    (number, arg)
+}
+
+/// Serves calls on descriptors of ours, on programs and on the working directory.
+unsafe fn by_descriptor(number: c_long, arg: [usize; 6]) -> Option<c_long> {
+    let [a, b, c, d, e, f] = arg;
+    if !crate::config::is_ready() {
+        return None;
+    }
+    let is_ours = |fd: usize| crate::table::is_ours(fd as c_int);
+    Some(match number {
+        libc::SYS_dup if is_ours(a) => c_long::from(super::descriptors::dup(a as c_int)),
+        libc::SYS_dup3 if is_ours(a) || is_ours(b) => {
+            c_long::from(super::descriptors::dup3(a as c_int, b as c_int, c as c_int))
+        }
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_dup2 if is_ours(a) || is_ours(b) => {
+            c_long::from(super::descriptors::dup2(a as c_int, b as c_int))
+        }
+        libc::SYS_fcntl if is_ours(a) => c_long::from(super::descriptors::fcntl(a as c_int, b as c_int, c)),
+        libc::SYS_flock if is_ours(a) => c_long::from(super::locks::flock(a as c_int, b as c_int)),
+        libc::SYS_fchmod if is_ours(a) => c_long::from(super::attrs::fchmod(a as c_int, b as libc::mode_t)),
+        libc::SYS_fchown if is_ours(a) => c_long::from(super::attrs::fchown(a as c_int, b as _, c as _)),
+        libc::SYS_fstatfs if is_ours(a) => c_long::from(super::attrs::fstatfs(a as c_int, b as *mut _)),
+        libc::SYS_fchdir if is_ours(a) => c_long::from(super::cwd::fchdir(a as c_int)),
+        libc::SYS_mmap if d & libc::MAP_ANONYMOUS as usize == 0 && is_ours(e) => {
+            super::maps::mmap(a as *mut _, b, c as c_int, d as c_int, e as c_int, f as off_t) as c_long
+        }
+        libc::SYS_chdir if leads_to_us(libc::AT_FDCWD as usize, a) => {
+            c_long::from(super::cwd::chdir(a as *const _))
+        }
+        libc::SYS_getcwd if crate::route::cwd().is_some() => match super::cwd::getcwd(a as *mut _, b) {
+            text if text.is_null() => -1,
+            text => libc::strlen(text) as c_long + 1,
+        },
+        libc::SYS_statfs if leads_to_us(libc::AT_FDCWD as usize, a) => {
+            c_long::from(super::attrs::statfs(a as *const _, b as *mut _))
+        }
+        libc::SYS_execve => c_long::from(super::process::execve(a as *const _, b as *const _, c as *const _)),
+        _ => return None,
+    })
+}
 
 unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, f] = arg;

@@ -286,7 +286,7 @@ pub fn before_sharing() {
 }
 
 /// Calls the C library's `fork`, bypassing the hook of that name.
-unsafe fn real_fork() -> libc::pid_t {
+pub unsafe fn real_fork() -> libc::pid_t {
     real!(fork: fn() -> libc::pid_t)()
 }
 

@@ -1,0 +1,154 @@
+//! Finds objects with machine instructions for system calls by path.
+
+use crate::sys;
+use std::ffi::{CStr, c_int, c_void};
+
+/// Number of code bytes of an object beyond which it is not examined.
+const CODE_LEN_MAX: usize = 64 << 20;
+/// Number of bytes before the instruction among which its number is looked for.
+const BEFORE_LEN: usize = 64;
+/// Numbers of calls by path: open, stat, lstat, access, rename to symlink, readlink, chmod, openat to faccessat, renameat2,
+/// statx, openat2, faccessat2.
+const BY_PATH: [std::ops::RangeInclusive<u32>; 12] = [
+    2..=2,
+    4..=4,
+    6..=6,
+    21..=21,
+    82..=90,
+    257..=257,
+    258..=269,
+    316..=316,
+    332..=332,
+    437..=437,
+    439..=439,
+    452..=452,
+];
+
+/// Calls `visit` for each executable segment, with the index of its object, until it returns true. Returns whether it did.
+fn each<F: FnMut(usize, &[u8]) -> bool>(mut visit: F) -> bool {
+    struct State<'a, F> {
+        index: usize,
+        visit: &'a mut F,
+    }
+    unsafe extern "C" fn one<F: FnMut(usize, &[u8]) -> bool>(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        state: *mut c_void,
+    ) -> c_int {
+        let (info, state) = (&*info, &mut *state.cast::<State<'_, F>>());
+        let index = state.index;
+        state.index += 1;
+        for header in std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) {
+            if header.p_type == libc::PT_LOAD
+                && header.p_flags & libc::PF_X != 0
+                && header.p_flags & libc::PF_R != 0
+            {
+                let start = (info.dlpi_addr + header.p_vaddr) as *const u8;
+                let code = std::slice::from_raw_parts(start, header.p_memsz as usize);
+                if (state.visit)(index, code) {
+                    return 1;
+                }
+            }
+        }
+        0
+    }
+    let mut state = State { index: 0, visit: &mut visit };
+    // SAFETY: the callback has the type of `state`.
+    unsafe { libc::dl_iterate_phdr(Some(one::<F>), (&raw mut state).cast()) == 1 }
+}
+
+/// Returns begin and length of the C library's code.
+pub fn code_of_libc() -> Option<(usize, usize)> {
+    let inside = libc::getppid as *const () as usize;
+    let mut found = None;
+    each(|_, code| {
+        let start = code.as_ptr() as usize;
+        let is_it = (start..start + code.len()).contains(&inside);
+        if is_it {
+            found = Some((start, code.len()));
+        }
+        is_it
+    });
+    found
+}
+
+/// Whether the program's own code has such instructions.
+pub fn in_program() -> bool {
+    let mut found = false;
+    // The program is the first object.
+    each(|index, code| {
+        found |= index == 0 && has_calls(code);
+        index > 0
+    });
+    found
+}
+
+/// Whether the file at `path` has such instructions. They may be in its data, too.
+pub fn in_file(path: &CStr) -> bool {
+    let Ok(fd) = sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0) else {
+        return false;
+    };
+    let stat = sys::fstatat(fd, c"", libc::AT_EMPTY_PATH);
+    let len = stat
+        .map_or(0, |stat| if stat.st_mode & libc::S_IFMT == libc::S_IFREG { stat.st_size } else { 0 })
+        as usize;
+    let mut found = false;
+    if (1..=CODE_LEN_MAX).contains(&len) {
+        // SAFETY: maps memory at a place that the kernel chooses, and unmaps it. A file that is cut meanwhile could not be
+        // loaded either.
+        unsafe {
+            let request = [0, len, libc::PROT_READ as usize, libc::MAP_PRIVATE as usize, fd as usize, 0];
+            let at = sys::syscall(libc::SYS_mmap, request);
+            if at > 0 {
+                found = has_calls(std::slice::from_raw_parts(at as *const u8, len));
+                sys::syscall(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]);
+            }
+        }
+    }
+    sys::close(fd);
+    found
+}
+
+/// Whether code loads the number of a call by path shortly before a `syscall` instruction.
+fn has_calls(code: &[u8]) -> bool {
+    if code.len() > CODE_LEN_MAX {
+        return false;
+    }
+    let mut rest = code;
+    loop {
+        const SYSCALL: [u8; 2] = [0x0f, 0x05];
+        // SAFETY: two slices. The C library's search is fast in every build.
+        let at = unsafe {
+            libc::memmem(rest.as_ptr().cast(), rest.len(), SYSCALL.as_ptr().cast(), SYSCALL.len()) as usize
+        };
+        if at == 0 {
+            return false;
+        }
+        let at = at - code.as_ptr() as usize;
+        if is_by_path(&code[at.saturating_sub(BEFORE_LEN)..at]) {
+            return true;
+        }
+        rest = &code[at + 1..];
+    }
+}
+
+/// Whether `before` loads the number of a call by path into `eax`.
+fn is_by_path(before: &[u8]) -> bool {
+    let loads = before.windows(5).filter(|window| window[0] == 0xb8);
+    let mut numbers = loads.map(|window| u32::from_le_bytes([window[1], window[2], window[3], window[4]]));
+    numbers.any(|number| BY_PATH.iter().any(|range| range.contains(&number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_calls_by_path_are_found() {
+        let open = [&[0x90; 50][..], &[0xb8, 1, 1, 0, 0, 0x48, 0x89, 0xfe, 0x0f, 0x05]].concat();
+        assert!(has_calls(&open), "openat");
+        let futex = [&[0x90; 50][..], &[0xb8, 202, 0, 0, 0, 0x0f, 0x05]].concat();
+        assert!(!has_calls(&futex), "futex");
+        assert!(!has_calls(&[0x0f, 0x05]) && !has_calls(&[]) && !has_calls(&[0x0f]));
+    }
+}
