@@ -68,7 +68,7 @@ fn nothing_stays_when_the_program_or_the_daemon_is_killed() {
     }
     needs("python3");
     let cluster = Embedded::started();
-    assert_eq!(daemons(&cluster), []);
+    assert_eq!(daemons(&cluster), Vec::<i32>::new());
     let before = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
     // The program.
     let (mut run, program) = mapper(&cluster);
