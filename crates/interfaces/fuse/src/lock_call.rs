@@ -1,4 +1,4 @@
-//! What a lock request of the kernel asks for: family, owner and range.
+//! Lock requests of the kernel: family, owner and range.
 //!
 //! | question | answer |
 //! | --- | --- |

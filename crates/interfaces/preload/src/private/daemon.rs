@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Time for a daemon to become ready, in milliseconds.
 const READY_MS: c_int = 20_000;
-/// What a daemon says when it serves.
+/// Line of a daemon that is ready to serve.
 const READY: &[u8] = b"ready\n";
 
 /// Returns the name of the abstract socket of a user and a cluster.
@@ -33,7 +33,7 @@ pub fn connect(name: &str, uid: u32) -> io::Result<OwnedFd> {
         let out = (&raw mut peer).cast();
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, out, &raw mut len);
     }
-    // Abstract names belong to whoever takes them first.
+    // Any user may have taken the abstract name first.
     if peer.uid == uid { Ok(socket.into()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
