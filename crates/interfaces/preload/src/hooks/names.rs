@@ -498,6 +498,10 @@ unsafe fn descriptor_of(dir: c_int, path: *const c_char, flags: c_int) -> Option
 /// Gives the file of a Weft descriptor another name, or its first one.
 unsafe fn link_open(fd: c_int, to_dir: c_int, to: *const c_char) -> Option<c_int> {
     let open = table::get(fd)?;
+    if let Err(fail) = bytes(to) {
+        errno::set(fail.errno());
+        return Some(-1);
+    }
     let way = route::route(to_dir, to);
     let end = pairs::end_of(to);
     let linked = on_way(way, &mut None, |to| {

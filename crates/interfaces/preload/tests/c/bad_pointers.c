@@ -14,6 +14,8 @@ MAIN
     CHECK(write(fd, big, sizeof big) == sizeof big && mkdir("d", 0700) == 0 && symlink("f", "l") == 0);
     int dir = open("d", O_RDONLY | O_DIRECTORY), small = open("small", O_CREAT | O_RDWR, 0600);
     CHECK(write(small, "0123456789", 10) == 10);
+    char open_name[40];
+    snprintf(open_name, sizeof open_name, "/proc/self/fd/%d", small);
     void *bad[] = {NULL, last + page, (void *)1, (void *)-1, (void *)-4096};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         void *p = bad[i];
@@ -61,6 +63,7 @@ MAIN
         FAILS(rename("f", p), EFAULT);
         FAILS(link(p, "x"), EFAULT);
         FAILS(link("f", p), EFAULT);
+        FAILS(linkat(AT_FDCWD, open_name, AT_FDCWD, p, AT_SYMLINK_FOLLOW), EFAULT);
         FAILS(symlink(p, "x"), EFAULT);
         FAILS(symlink("f", p), EFAULT);
         FAILS(mknod(p, S_IFREG | 0600, 0), EFAULT);
