@@ -102,6 +102,11 @@ impl<E: Env> Client<E> {
         self.session.core.abandon();
     }
 
+    /// Whether [`Self::abandon`] was called.
+    pub fn is_abandoned(&self) -> bool {
+        self.session.core.is_abandoned()
+    }
+
     /// Returns a fresh session for a forked child.
     ///
     /// The child leaves the parent's connections and leases alone and closes its own copies of them where it can.

@@ -6,6 +6,7 @@ use crate::open::OpenHandle;
 use crate::pages::Pages;
 use crate::splice::Spliced;
 use fuser::{Errno, FileHandle, ReplyData, ReplyEmpty, ReplyWrite, RequestId};
+use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -14,6 +15,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use weft_client::OpenFile;
 use weft_core::{ByteLen, ByteRange, Extent, FileOffset};
 use weft_env::real::{RealEnv, block_on};
+
+/// Number of bytes that are punched at once if the kernel may have pages of them: what these have stays in memory meanwhile.
+const PUNCHED_LEN_MAX: u64 = 16 << 20;
 
 thread_local! {
     /// Buffer for reads that are not spliced, one per serving thread, so that no read allocates.
@@ -131,13 +135,32 @@ impl WeftFilesystem {
             Err(Refusal(errno)) => return reply.error(errno),
         };
         handle.wrote.store(true, Relaxed);
-        let pages = Arc::clone(&self.pages);
         if !handle.kernel_pages.has_pages() {
-            return allocate(&pages, &handle, range, mode, reply);
+            let change = match handle.kernel_pages.begin(range, read_before) {
+                Ok(change) => change,
+                Err(Refusal(errno)) => return reply.error(errno),
+            };
+            let result = punch(&handle, range, mode).and_then(|()| extend(&handle, range, mode));
+            return self.pages.after_change_past(&handle, change, Some(range), move || done(result, reply));
         }
-        // Fewer pages then have to be read before the change.
-        let file = handle.file.file();
-        self.pages.drop_then(file, range, move || allocate(&pages, &handle, range, mode, reply));
+        // Pieces wait for drops, for which neither this thread nor the one that drops pages may wait.
+        let pages = Arc::clone(&self.pages);
+        let reply = Arc::new(Mutex::new(Some(reply)));
+        let for_thread = Arc::clone(&reply);
+        let work = move || {
+            let result =
+                punch_pieces(&pages, &handle, range, mode).and_then(|()| extend(&handle, range, mode));
+            let reply = for_thread.lock().take();
+            if let Some(reply) = reply {
+                done(result, reply);
+            }
+        };
+        if std::thread::Builder::new().name("weft-allocate".to_owned()).spawn(work).is_err() {
+            let reply = reply.lock().take();
+            if let Some(reply) = reply {
+                reply.error(Errno::EAGAIN);
+            }
+        }
     }
 
     /// Returns the first data or hole at or after an offset.
@@ -153,24 +176,39 @@ impl WeftFilesystem {
     }
 }
 
-/// Punches and extends, and replies when no page of the kernel is older.
-fn allocate(pages: &Pages, handle: &OpenHandle, range: ByteRange, mode: i32, reply: ReplyEmpty) {
-    let change = match handle.kernel_pages.begin(range, read_before) {
-        Ok(change) => change,
-        Err(Refusal(errno)) => return reply.error(errno),
-    };
-    let allocated = || -> Answer<()> {
-        if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
-            block_on(handle.file.punch(Extent::new(range.start(), range.len())))?;
-        }
-        let extends = mode & libc::FALLOC_FL_KEEP_SIZE == 0;
-        if extends && block_on(handle.file.size())? < ByteLen(range.end()) {
-            block_on(handle.file.truncate(ByteLen(range.end())))?;
-        }
-        Ok(())
-    };
-    let result = allocated();
-    pages.after_change_past(handle, change, Some(range), move || done(result, reply));
+/// Punches a range, if `mode` says so.
+fn punch(handle: &OpenHandle, range: ByteRange, mode: i32) -> Answer<()> {
+    if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
+        block_on(handle.file.punch(Extent::new(range.start(), range.len())))?;
+    }
+    Ok(())
+}
+
+/// Punches a range of which the kernel may have pages. Returns when no page is older.
+fn punch_pieces(pages: &Pages, handle: &OpenHandle, range: ByteRange, mode: i32) -> Answer<()> {
+    let mut start = range.start();
+    while let Some(piece) = ByteRange::new(start, range.end().min(start.saturating_add(PUNCHED_LEN_MAX))) {
+        let change = handle.kernel_pages.begin(piece, read_before)?;
+        let result = punch(handle, piece, mode);
+        let (dropped, is_dropped) = std::sync::mpsc::channel();
+        pages.after_change_past(handle, change, Some(piece), move || {
+            let _ = dropped.send(());
+        });
+        // An error says that the mount has ended.
+        let _ = is_dropped.recv();
+        result?;
+        start = piece.end();
+    }
+    Ok(())
+}
+
+/// Makes the file at least as long as the end of `range`, unless `mode` keeps the size.
+fn extend(handle: &OpenHandle, range: ByteRange, mode: i32) -> Answer<()> {
+    let extends = mode & libc::FALLOC_FL_KEEP_SIZE == 0;
+    if extends && block_on(handle.file.size())? < ByteLen(range.end()) {
+        block_on(handle.file.truncate(ByteLen(range.end())))?;
+    }
+    Ok(())
 }
 
 /// Returns the range in which an append may write.

@@ -195,14 +195,26 @@ impl<F> FilePages<F> {
         let file = state.mappable.values().next();
         for (filled, file) in state.filled.overlapping(pages).zip(std::iter::repeat(file)) {
             let (Some(filled), Some(file)) = (filled.intersection(pages), file) else { continue };
-            let mut at = filled.start();
+            let (mut at, mut read_len) = (filled.start(), READ_LEN_MAX);
             while at < filled.end() {
-                let mut buffer = vec![0; (filled.end() - at).min(READ_LEN_MAX) as usize];
-                let got = read(file, at, &mut buffer)?;
-                // The kernel has zeros after the end of the file.
-                buffer[got..].fill(0);
-                change.remember(at, &buffer);
-                at += buffer.len() as u64;
+                let mut buffer = vec![0; (filled.end() - at).min(read_len) as usize];
+                match read(file, at, &mut buffer) {
+                    Ok(got) => {
+                        // The kernel has zeros after the end of the file.
+                        buffer[got..].fill(0);
+                        change.remember(at, &buffer);
+                        at += buffer.len() as u64;
+                    }
+                    // The kernel has no page of bytes that cannot be read, and the change replaces them.
+                    Err(_)
+                        if buffer.len() as u64 == PAGE && range.start() <= at && at + PAGE <= range.end() =>
+                    {
+                        at += PAGE;
+                    }
+                    Err(error) if read_len == PAGE => return Err(error),
+                    // One page at a time from here on.
+                    Err(_) => read_len = PAGE,
+                }
             }
         }
         state.changes.push(change);
@@ -328,6 +340,26 @@ mod tests {
             pages.ended(change, range(0, PAGE));
             assert!(!pages.has_pages());
         }
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_read_can_be_overwritten_but_not_changed_in_part() {
+        let server = RefCell::new(vec![1; 2 * PAGE as usize]);
+        let pages = pages(&server);
+        (0..2).for_each(|page| drop(fill(&pages, &server, page)));
+        let begin = |changed| {
+            pages.begin(changed, |server, at, buffer| {
+                let is_damaged = at < 2 * PAGE && at + buffer.len() as u64 > PAGE;
+                if is_damaged { Err(()) } else { read(server, at, buffer) }
+            })
+        };
+        assert_eq!(begin(range(PAGE + 1, PAGE + 2)), Err(()));
+        let change = begin(range(PAGE - 1, 2 * PAGE)).expect("the damaged page is replaced");
+        // The page before it was remembered.
+        server.borrow_mut()[PAGE as usize - 1] = 2;
+        write_back(&pages, &server, 0, &[1; PAGE as usize]);
+        assert_eq!(server.borrow()[PAGE as usize - 1], 2);
+        pages.applied(change, Some(range(PAGE - 1, 2 * PAGE)));
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub const TRANSFER_LEN_MAX: u32 = 1 << 20;
 
 /// Maximum number of attempts to hold a name that is replaced again and again.
 const HELD_TRIES: u32 = 100;
+/// Number of background messages that the kernel sends without waiting for answers. WRITEs that wait for a drop of pages
+/// must not keep it from sending the READs for which the drop waits.
+const BACKGROUND_MAX: u16 = 16_384;
 
 /// File system that the kernel sees.
 pub struct WeftFilesystem {
@@ -193,7 +196,7 @@ impl Filesystem for WeftFilesystem {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let _ = config.set_max_write(TRANSFER_LEN_MAX);
         let _ = config.set_max_readahead(TRANSFER_LEN_MAX);
-        let _ = config.set_max_background(64);
+        let _ = config.set_max_background(BACKGROUND_MAX);
         // Each flag is useful by itself; an old kernel may lack some.
         for wanted in [
             InitFlags::FUSE_POSIX_LOCKS,

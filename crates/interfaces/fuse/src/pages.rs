@@ -100,20 +100,24 @@ impl Pages {
         let mut kept = self.kept.lock();
         self.dropper.sizes.opened(id, mappable);
         let pages = Arc::clone(kept.files.entry(id).or_default());
-        if file.flags().write {
-            pages.opened(mappable.then(|| (file.handle().0, file.clone())));
-        }
-        let Some(epoch) = epoch else {
+        let are_valid = if let Some(epoch) = epoch {
+            *kept.opens.entry(id).or_default() += 1;
+            if kept.epochs.len() >= REMEMBERED_MAX && !kept.epochs.contains_key(&id) {
+                kept.epochs.clear();
+            }
+            kept.epochs.insert(id, epoch) == Some(epoch)
+        } else {
             // Later opens must not use the kernel's existing pages.
             kept.epochs.remove(&id);
             *kept.direct.entry(id).or_default() += 1;
-            return (pages, false);
+            false
         };
-        *kept.opens.entry(id).or_default() += 1;
-        if kept.epochs.len() >= REMEMBERED_MAX && !kept.epochs.contains_key(&id) {
-            kept.epochs.clear();
+        // The pages of one file may wait for a server, so no lock of all files is held.
+        drop(kept);
+        if file.flags().write {
+            pages.opened(mappable.then(|| (file.handle().0, file.clone())));
         }
-        (pages, kept.epochs.insert(id, epoch) == Some(epoch))
+        (pages, are_valid)
     }
 
     /// Registers the end of an open, with pages or without.
@@ -201,11 +205,6 @@ impl Pages {
         } else {
             answer();
         }
-    }
-
-    /// Drops pages, then calls `then` on the thread that drops them.
-    pub fn drop_then(&self, file: FileId, range: ByteRange, then: impl FnOnce() + Send + 'static) {
-        self.dropper.drop_then(file, range, Box::new(then));
     }
 
     /// Starts the tasks that wait for writes of other sessions and drop pages.

@@ -18,7 +18,7 @@ pub struct User {
 #[derive(Debug)]
 pub(super) struct Former {
     ids: Ids,
-    signals: libc::sigset_t,
+    signals: u64,
 }
 
 impl User {
@@ -45,7 +45,10 @@ impl Drop for Former {
         // The thread was this user, so it may become it again.
         let restored = Ids::set(&self.ids, *euid, *egid, groups);
         self.ids.restore_fs_ids();
-        super::sys::restore_signals(&self.signals);
-        restored.expect("a thread may become the user again that it was");
+        super::sys::restore_signals(self.signals);
+        if restored.is_err() {
+            // The thread was this user, so the kernel lets it return. A program must not go on with the rights of another.
+            std::process::abort();
+        }
     }
 }

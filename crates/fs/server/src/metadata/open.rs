@@ -474,16 +474,17 @@ impl Op<'_> {
                 (is_replica_used, urgency) = (replica.is_used, replica.urgency);
             }
         }
-        if changes && !self.caller.is_root() {
+        // Pipes have no bytes here.
+        let changes_bytes = changes && inode.kind() == NodeKind::Regular;
+        if changes_bytes && !self.caller.is_root() {
             self.drop_privileges(t, *file, &mut inode);
         }
         if inode.is_inline() && changes {
             begin_epoch(&mut inode);
             put_inode(t, *file, &inode);
-        } else if changes {
-            let Node::Regular { is_size_valid, epoch, .. } = &mut inode.node else {
-                return Err(Errno::EINVAL.into());
-            };
+        } else if let Node::Regular { is_size_valid, epoch, .. } = &mut inode.node
+            && changes
+        {
             // Its close will summarize all its writes, but another client may have truncated the file meanwhile. So the
             // size stays invalid.
             known = false;

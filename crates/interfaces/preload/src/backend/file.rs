@@ -85,7 +85,7 @@ impl File {
 
     /// Returns the file as this process has mapped it by the kernel, if it has.
     #[inline]
-    fn mapped(&self) -> Option<Arc<Mapped>> {
+    pub(super) fn mapped(&self) -> Option<Arc<Mapped>> {
         if mapped::any() { mapped::of(self.inode().ok()?) } else { None }
     }
 

@@ -7,6 +7,7 @@ use super::{Backend, File, Name, OpenRequest};
 use crate::config;
 use crate::errno::{Fail, Res};
 use crate::open::page_len_hint;
+use crate::private::mapped;
 use crate::route::{Base, Named, WeftPath};
 use weft_client::{
     Client, DelegatedFs, FileSystem, FileType, HandleToken, InodePath, LayoutSpec, OpenFile, OpenFlags,
@@ -61,6 +62,12 @@ impl Backend {
         let flags = OpenFlags { create: how.flags.create && at.by == Named::Path, ..how.flags };
         let file = block_on(self.files(&client).open(&place, flags, how.mode, &how.spec))?;
         let file = File::from(file);
+        if how.flags.truncate
+            && let Some(mapped) = file.mapped()
+        {
+            // The kernel's pages end, too, and are not written over the truncated file.
+            mapped.truncate(0)?;
+        }
         match file.weft()?.attr_at_open().kind {
             // Opened by `O_PATH` and `O_NOFOLLOW`, the link itself.
             FileType::Symlink if !how.flags.read && !how.flags.write && !how.flags.directory => Ok(file),
@@ -136,8 +143,14 @@ impl Backend {
     }
 
     pub fn truncate(&self, at: &WeftPath, size: u64) -> Res<()> {
-        let (client, at) = self.reach(at, true)?;
-        Ok(block_on(self.files(&client).truncate(&at, ByteLen(size)))?)
+        let (client, place) = self.reach(at, true)?;
+        block_on(self.files(&client).truncate(&place, ByteLen(size)))?;
+        if mapped::any()
+            && let Some(mapped) = mapped::of(self.stat(at, true)?.st_ino)
+        {
+            mapped.truncate(size)?;
+        }
+        Ok(())
     }
 
     /// Returns the names after `after` in byte order, without `.` and `..`, and whether there are more.

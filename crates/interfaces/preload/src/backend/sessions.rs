@@ -38,7 +38,7 @@ pub fn of_real_user() -> Res<&'static Backend> {
 
 fn of_user(user: &Identity) -> Res<&'static Backend> {
     let mut all = ALL.lock();
-    if let Some(made) = all.iter().find(|made| made.identity == *user) {
+    if let Some(made) = found(&all, user) {
         return Ok(made);
     }
     let made = match all.first() {
@@ -56,6 +56,12 @@ fn of_user(user: &Identity) -> Res<&'static Backend> {
     Ok(made)
 }
 
+/// Returns the session of `user`. An abandoned one is of no use for a process that becomes its user again, which root may
+/// do by a capability or in another thread.
+fn found(all: &[&'static Backend], user: &Identity) -> Option<&'static Backend> {
+    all.iter().find(|made| made.identity == *user && !made.client.is_abandoned()).copied()
+}
+
 /// Returns the file system with this session. In a forked child, that of the same user.
 pub fn session(id: SessionId) -> Option<&'static Backend> {
     ALL.lock().iter().find(|made| made.sessions.contains(&id)).copied()
@@ -67,7 +73,9 @@ pub fn before_change() {
     if !in_use() || !crate::table::any() {
         return;
     }
-    if let Ok(backend) = backend() {
+    // No session is made for a user that has used no file.
+    let current = found(&ALL.lock(), &identity::effective());
+    if let Some(backend) = current {
         // A server that is down now may be needed later; the error comes then.
         let _ = block_on(backend.client.connect_all());
     }

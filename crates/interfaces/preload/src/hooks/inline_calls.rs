@@ -24,10 +24,15 @@ const BY_PATH: [std::ops::RangeInclusive<u32>; 12] = [
     452..=452,
 ];
 
-/// Calls `visit` for each executable segment, with the index of its object, until it returns true. Returns whether it did.
-fn each<F: FnMut(usize, &[u8]) -> bool>(mut visit: F) -> bool {
+/// Begin of the build information in programs of Go, whose threads have stacks that are too small for a signal handler.
+const GO: &[u8] = b"\xff Go buildinf:";
+
+/// Calls `visit` for each executable or other readable segment, with the index of its object, until it returns true.
+/// Returns whether it did.
+fn each<F: FnMut(usize, &[u8]) -> bool>(executable: bool, mut visit: F) -> bool {
     struct State<'a, F> {
         index: usize,
+        executable: bool,
         visit: &'a mut F,
     }
     unsafe extern "C" fn one<F: FnMut(usize, &[u8]) -> bool>(
@@ -40,7 +45,7 @@ fn each<F: FnMut(usize, &[u8]) -> bool>(mut visit: F) -> bool {
         state.index += 1;
         for header in std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) {
             if header.p_type == libc::PT_LOAD
-                && header.p_flags & libc::PF_X != 0
+                && (header.p_flags & libc::PF_X != 0) == state.executable
                 && header.p_flags & libc::PF_R != 0
             {
                 let start = (info.dlpi_addr + header.p_vaddr) as *const u8;
@@ -52,7 +57,7 @@ fn each<F: FnMut(usize, &[u8]) -> bool>(mut visit: F) -> bool {
         }
         0
     }
-    let mut state = State { index: 0, visit: &mut visit };
+    let mut state = State { index: 0, executable, visit: &mut visit };
     // SAFETY: the callback has the type of `state`.
     unsafe { libc::dl_iterate_phdr(Some(one::<F>), (&raw mut state).cast()) == 1 }
 }
@@ -61,7 +66,7 @@ fn each<F: FnMut(usize, &[u8]) -> bool>(mut visit: F) -> bool {
 pub fn code_of_libc() -> Option<(usize, usize)> {
     let inside = libc::getppid as *const () as usize;
     let mut found = None;
-    each(|_, code| {
+    each(true, |_, code| {
         let start = code.as_ptr() as usize;
         let is_it = (start..start + code.len()).contains(&inside);
         if is_it {
@@ -76,11 +81,11 @@ pub fn code_of_libc() -> Option<(usize, usize)> {
 pub fn in_program() -> bool {
     let mut found = false;
     // The program is the first object.
-    each(|index, code| {
+    each(true, |index, code| {
         found |= index == 0 && has_calls(code);
         index > 0
     });
-    found
+    found && !each(false, |index, data| index == 0 && position(data, GO).is_some())
 }
 
 /// Whether the file at `path` has such instructions. They may be in its data, too.
@@ -100,7 +105,8 @@ pub fn in_file(path: &CStr) -> bool {
             let request = [0, len, libc::PROT_READ as usize, libc::MAP_PRIVATE as usize, fd as usize, 0];
             let at = sys::syscall(libc::SYS_mmap, request);
             if at > 0 {
-                found = has_calls(std::slice::from_raw_parts(at as *const u8, len));
+                let file = std::slice::from_raw_parts(at as *const u8, len);
+                found = has_calls(file) && position(file, GO).is_none();
                 sys::syscall(libc::SYS_munmap, [at as usize, len, 0, 0, 0, 0]);
             }
         }
@@ -114,28 +120,47 @@ fn has_calls(code: &[u8]) -> bool {
     if code.len() > CODE_LEN_MAX {
         return false;
     }
-    let mut rest = code;
-    loop {
-        const SYSCALL: [u8; 2] = [0x0f, 0x05];
-        // SAFETY: two slices. The C library's search is fast in every build.
-        let at = unsafe {
-            libc::memmem(rest.as_ptr().cast(), rest.len(), SYSCALL.as_ptr().cast(), SYSCALL.len()) as usize
-        };
-        if at == 0 {
-            return false;
-        }
-        let at = at - code.as_ptr() as usize;
-        if is_by_path(&code[at.saturating_sub(BEFORE_LEN)..at]) {
+    let mut start = 0;
+    while let Some(found) = position(&code[start..], &[0x0f, 0x05]) {
+        let at = start + found;
+        let before = &code[at.saturating_sub(BEFORE_LEN)..at];
+        if !is_displacement(before) && is_by_path(before) {
             return true;
         }
-        rest = &code[at + 1..];
+        start = at + 1;
     }
+    false
+}
+
+/// Returns the index of `wanted` in `bytes`.
+fn position(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    let (start, len) = (bytes.as_ptr(), bytes.len());
+    // SAFETY: two slices. The C library's search is fast in every build.
+    let at = unsafe { libc::memmem(start.cast(), len, wanted.as_ptr().cast(), wanted.len()) as usize };
+    (at != 0).then(|| at - start as usize)
+}
+
+/// Whether the bytes after `before` belong to the distance of a `call` or `jmp`: these have four bytes after their code,
+/// which may also be the operand of an instruction between registers.
+fn is_displacement(before: &[u8]) -> bool {
+    let end = before.len();
+    (1..=3).filter(|back| *back <= end).any(|back| {
+        let is_operand =
+            end > back && matches!(before[end - back - 1], 0x01 | 0x29 | 0x31 | 0x39 | 0x85 | 0x89 | 0x8b);
+        matches!(before[end - back], 0xe8 | 0xe9) && !is_operand
+    })
 }
 
 /// Whether `before` loads the number of a call by path into `eax`.
 fn is_by_path(before: &[u8]) -> bool {
-    let loads = before.windows(5).filter(|window| window[0] == 0xb8);
-    let mut numbers = loads.map(|window| u32::from_le_bytes([window[1], window[2], window[3], window[4]]));
+    let is_load = |at: usize| {
+        // With this prefix, the register is `r8d`.
+        let is_other_register = at > 0 && before[at - 1] & 0xf1 == 0x41;
+        before[at] == 0xb8 && !is_other_register
+    };
+    let loads = (0..before.len().saturating_sub(4)).filter(|at| is_load(*at));
+    let mut numbers =
+        loads.map(|at| u32::from_le_bytes([before[at + 1], before[at + 2], before[at + 3], before[at + 4]]));
     numbers.any(|number| BY_PATH.iter().any(|range| range.contains(&number)))
 }
 
@@ -149,6 +174,13 @@ mod tests {
         assert!(has_calls(&open), "openat");
         let futex = [&[0x90; 50][..], &[0xb8, 202, 0, 0, 0, 0x0f, 0x05]].concat();
         assert!(!has_calls(&futex), "futex");
+        // `mov $2,%r8d`, and a call whose distance contains the code of `syscall`.
+        let register = [&[0x90; 50][..], &[0x41, 0xb8, 2, 0, 0, 0, 0x0f, 0x05]].concat();
+        assert!(!has_calls(&register), "another register");
+        let call = [&[0x90; 50][..], &[0xb8, 2, 0, 0, 0, 0xe8, 0x67, 0x0f, 0x05, 0]].concat();
+        assert!(!has_calls(&call), "a distance");
+        let operand = [&[0x90; 50][..], &[0xb8, 0x3c, 1, 0, 0, 0x4d, 0x89, 0xe8, 0x0f, 0x05]].concat();
+        assert!(has_calls(&operand), "renameat2 after mov %r13,%r8");
         assert!(!has_calls(&[0x0f, 0x05]) && !has_calls(&[]) && !has_calls(&[0x0f]));
     }
 }

@@ -12,8 +12,10 @@ use crate::serve::inside;
 use crate::{placeholder, sys, table};
 use libc::{c_int, c_long, c_ulong, iovec};
 use std::ffi::CStr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use weft_env::real::RealEnv;
 
 /// The kernel's control block (`struct iocb`).
 #[repr(C)]
@@ -95,11 +97,13 @@ impl Device {
             return Ok(known);
         }
         let low = sys::open(self.path, libc::O_WRONLY | libc::O_CLOEXEC, 0)?;
-        let high = sys::fcntl(low, libc::F_DUPFD_CLOEXEC, placeholder::floor() as usize);
-        if high.is_ok() {
-            sys::close(low);
-        }
-        let fd = high.unwrap_or(low);
+        // SAFETY: a new descriptor.
+        let low = unsafe { OwnedFd::from_raw_fd(low) };
+        // Out of the way of the program, whose loops over descriptors do not close it.
+        let file = RealEnv::with_fd_floor(placeholder::floor()).file(low);
+        let fd = file.as_raw_fd();
+        // Open until the process ends.
+        std::mem::forget(file);
         self.fd.store(fd, Ordering::Release);
         Ok(fd)
     }

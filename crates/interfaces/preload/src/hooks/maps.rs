@@ -145,10 +145,8 @@ unsafe fn map_by_kernel(
         None if !may_change => return Ok(None),
         None => match mapped::begin(inode, &open.token().ok_or(libc::EBADF)?) {
             Ok(mapped) => mapped,
-            Err(why) if is_writable => {
-                return Err(private::refusal("shared writable mapping", &why, WITHOUT_MOUNT));
-            }
-            Err(_) => return Ok(None),
+            // Also a mapping that the program only reads must follow writes by the descriptor.
+            Err(why) => return Err(private::refusal("shared mapping", &why, WITHOUT_MOUNT)),
         },
     };
     // The kernel learns the size, which another program may have changed.
@@ -157,10 +155,8 @@ unsafe fn map_by_kernel(
     if at == libc::MAP_FAILED {
         return match errno::get() {
             // Before Linux 6.6, such files cannot be mapped shared.
-            libc::ENODEV if !is_writable => Ok(None),
-            libc::ENODEV => {
-                Err(private::refusal("shared writable mapping", "Linux older than 6.6", WITHOUT_MOUNT))
-            }
+            libc::ENODEV if !may_change => Ok(None),
+            libc::ENODEV => Err(private::refusal("shared mapping", "Linux older than 6.6", WITHOUT_MOUNT)),
             number => Err(number.into()),
         };
     }
@@ -272,9 +268,9 @@ hook! { [munmap] (address: *mut c_void, len: size_t) -> c_int {
     if !mapped::any() || crate::guard::inside() {
         return real!(munmap: fn(*mut c_void, size_t) -> c_int)(address, len);
     }
-    let done = real!(munmap: fn(*mut c_void, size_t) -> c_int)(address, len);
-    if done == 0 {
+    // Before the addresses are free: another thread may map at them at once. The kernel refuses other requests.
+    if (address as usize).is_multiple_of(PAGE) && len != 0 {
         note(|| mapped::remove(address as usize, len));
     }
-    Some(done)
+    Some(real!(munmap: fn(*mut c_void, size_t) -> c_int)(address, len))
 } }

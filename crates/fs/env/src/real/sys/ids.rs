@@ -51,19 +51,26 @@ impl Ids {
 
     /// Gives the calling thread this effective user and these groups; `before` is an identity that it had.
     pub fn set(before: &Self, euid: u32, egid: u32, groups: &[u32]) -> io::Result<()> {
+        let has_groups = Self::now()?.has_groups(groups);
+        if !before.can_be_root && !has_groups {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
         // SAFETY: the calls read the groups only.
         unsafe {
+            let mut result = Ok(0);
             if before.can_be_root {
                 // Only root may set groups, and become any user.
                 call!(SYS_setresuid, KEEP, 0u32, KEEP)?;
-                call!(SYS_setgroups, groups.len(), groups.as_ptr())?;
-            } else if !before.has_groups(groups) {
-                return Err(io::Error::from_raw_os_error(libc::EPERM));
+                if !has_groups {
+                    // Root without `CAP_SETGID` may not.
+                    result = call!(SYS_setgroups, groups.len(), groups.as_ptr());
+                }
             }
-            call!(SYS_setresgid, KEEP, egid, KEEP)?;
+            let result = result.and_then(|_| call!(SYS_setresgid, KEEP, egid, KEEP));
+            // Also after an error, so that the thread does not stay root.
             call!(SYS_setresuid, KEEP, euid, KEEP)?;
+            result.map(drop)
         }
-        Ok(())
     }
 
     /// Restores the identity for access to files, which a change of the effective user overwrites.
@@ -76,19 +83,27 @@ impl Ids {
     }
 }
 
-/// Blocks all signals of the calling thread, and returns those that were blocked.
-pub fn block_signals() -> libc::sigset_t {
+/// Set of signals as the kernel has it.
+type Signals = u64;
+
+/// Blocks all signals of the calling thread, and returns those that were blocked. Also blocks the signal by which the C
+/// library changes the user of all threads, which the C library's own function leaves out: such a change waits.
+pub fn block_signals() -> Signals {
+    let (all, mut before) = (Signals::MAX, 0);
     // SAFETY: both sets live during the call, which writes the second one.
-    unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    }
+    let blocked = unsafe {
+        call!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut before, size_of::<Signals>())
+    };
+    debug_assert!(blocked.is_ok(), "the set has the kernel's size");
+    before
 }
 
 /// Blocks exactly these signals.
-pub fn restore_signals(signals: &libc::sigset_t) {
+pub fn restore_signals(signals: Signals) {
+    let none = std::ptr::null_mut::<Signals>();
     // SAFETY: reads the set.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, signals, std::ptr::null_mut()) };
+    let restored = unsafe {
+        call!(SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const signals, none, size_of::<Signals>())
+    };
+    debug_assert!(restored.is_ok(), "the set has the kernel's size");
 }

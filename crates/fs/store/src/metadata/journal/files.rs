@@ -125,6 +125,8 @@ where
 {
     let mut synced = Synced::default();
     for (name, len) in LOGS.into_iter().zip(&mut synced.lens) {
+        // A length counts only once it is on the disk.
+        dir.open(name, OpenMode::WRITE).await?.sync().await?;
         *len = dir.meta(name).await?.len.0;
     }
     let file = dir.open(SYNCED, OpenMode::CREATE).await?;
@@ -152,10 +154,11 @@ pub(super) fn recover<E: Env>(
 ) -> Result<Recovered, OpenError> {
     let applied = base.applied()?;
     let key = base.log_key()?;
-    let known = match progress::read(synced)? {
-        Some(known) => known,
-        None if accepts_loss => Synced::default(),
-        None => return Err(lost(format!("{SYNCED} is damaged"))),
+    let known = match progress::read(synced) {
+        Ok(Some(known)) => known,
+        _ if accepts_loss => Synced::default(),
+        Ok(None) => return Err(lost(format!("{SYNCED} is damaged"))),
+        Err(error) => return Err(error.into()),
     };
     let mut found = Vec::new();
     for (index, log) in logs.iter().enumerate() {
@@ -195,7 +198,8 @@ pub(super) fn recover<E: Env>(
             log.set_len(ByteLen(lens[index]))?;
         }
     }
-    let next_key = if key == LogKey::NONE || has_remains { fresh } else { key };
+    // After an accepted loss, frames of this key may be left anywhere.
+    let next_key = if key == LogKey::NONE || has_remains || accepts_loss { fresh } else { key };
     if last > applied || next_key != key {
         let result = base.apply(&delta, last, next_key);
         if reserve.release_for_retry(&result) {
@@ -214,6 +218,8 @@ pub(super) fn recover<E: Env>(
     // The base has all frames. From here on, they may be overwritten.
     let synced_now = Synced { frame: last, log: 0, end: 0, lens };
     if synced_now != known {
+        // A log that grew before a kill may have a length that is not on the disk yet.
+        logs.iter().try_for_each(BlockingFile::sync)?;
         progress::begin(synced, &synced_now)?;
     }
     Ok(Recovered { last, key: next_key, lens })
