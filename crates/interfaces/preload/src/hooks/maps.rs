@@ -23,6 +23,8 @@ const PAGE: usize = 4096;
 /// What to do without a private mount.
 const WITHOUT_MOUNT: &str = "run the program on a mount (`weft mount DIR`), or set WEFT_MMAP_SHARED=writeback if no \
                              other process uses the memory";
+/// Remedy for a file that delegates or a replica serve.
+const WITH_OTHERS: &str = "run the program without them, or set WEFT_MMAP_SHARED=writeback";
 
 type Map = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
 
@@ -137,7 +139,12 @@ unsafe fn map_by_kernel(
     let is_writable = flags & libc::MAP_TYPE != libc::MAP_PRIVATE && protection & libc::PROT_WRITE != 0;
     if open.is_host() || file.number().is_some() || file.is_redirected() {
         // Delegates and replicas would not see the changes.
-        return if is_writable { Err(libc::ENODEV.into()) } else { Ok(None) };
+        return match is_writable {
+            true => {
+                Err(private::refusal("shared mapping", "delegates or a replica serve the file", WITH_OTHERS))
+            }
+            false => Ok(None),
+        };
     }
     let inode = file.inode()?;
     let mapped = match mapped::of(inode) {
