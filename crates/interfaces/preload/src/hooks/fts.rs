@@ -123,6 +123,14 @@ unsafe fn free_entry(entry: *mut Entry) {
     libc::free(entry.cast());
 }
 
+/// Closes the directory to which a walk returns from a followed link.
+unsafe fn close_return(entry: *mut Entry) {
+    if (*entry).symfd >= 0 {
+        descriptors::close((*entry).symfd);
+        (*entry).symfd = -1;
+    }
+}
+
 unsafe fn free_list(mut entry: *mut Entry) {
     while !entry.is_null() {
         let next = (*entry).link;
@@ -362,7 +370,7 @@ impl Walk {
         if (*at).info == info::D {
             if instruction == SKIP || self.has(XDEV) && (*at).dev != self.dev {
                 if (*at).flags & SYMFOLLOW != 0 {
-                    descriptors::close((*at).symfd);
+                    close_return(at);
                 }
                 free_list(std::mem::replace(&mut self.child, null_mut()));
                 (*at).info = info::DP;
@@ -428,7 +436,7 @@ impl Walk {
             self.return_to(self.start)
         } else if (*at).flags & SYMFOLLOW != 0 {
             let returned = self.return_to((*at).symfd);
-            descriptors::close((*at).symfd);
+            close_return(at);
             returned
         } else {
             (*at).flags & DONTCHDIR != 0 || self.leave(at)
@@ -471,6 +479,7 @@ impl Walk {
         let mut at = self.current;
         while !at.is_null() {
             let next = if (*at).link.is_null() { (*at).parent } else { (*at).link };
+            close_return(at);
             free_entry(at);
             at = next;
         }

@@ -377,7 +377,12 @@ fn rename_weft_paths(from: &WeftPath, to: &WeftPath, ends: (End, End), flags: c_
             return Err(libc::ENOTDIR.into());
         }
     }
-    backend()?.rename(&plain(from), &plain(to), no_replace, exchange)
+    backend()?.rename(&plain(from), &plain(to), no_replace, exchange)?;
+    if !exchange {
+        // The file that had this name may be open.
+        open::note_removed(&to.text);
+    }
+    Ok(())
 }
 
 fn link_weft_paths(from: &WeftPath, to: &WeftPath, ends: (End, End), follow: bool) -> Res<()> {
