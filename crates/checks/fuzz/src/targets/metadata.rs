@@ -195,8 +195,8 @@ fn identity(data: &[u8]) -> Outcome {
         Ok(identity) if identity.id.is_none() => {
             assert!(identity.was_version_1, "only version 1 has no identity of the cluster");
         }
-        // Versions 2 to 4 differ in the number of the version only.
-        Ok(identity) if data[8] < 4 => {
+        // Versions 2 to 5 differ in the number of the version only.
+        Ok(identity) if data[8] < 5 => {
             assert_eq!(Identity::decode(&identity.encode()).as_ref(), Ok(identity))
         }
         Ok(identity) => assert_eq!(identity.encode(), data, "the encoding is unique"),

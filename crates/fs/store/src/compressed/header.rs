@@ -23,6 +23,9 @@ use crate::datafile::DatafileKey;
 use crate::seal::{u32_at, u64_at};
 use weft_core::{Compression, FileId, ObjectId};
 
+/// Largest number of a frame that a header names. Numbers count up from there, and must not overflow.
+pub const PROGRESS_MAX: u64 = u64::MAX / 2;
+
 /// Length of a header in bytes.
 pub const HEADER_BYTES: usize = 64;
 /// Version that this program writes, and the only one that it reads.
@@ -121,8 +124,7 @@ impl Header {
         let compression = Compression::decode(number(12));
         let compression = compression.ok_or(BadHeader::Damaged("unknown compression"))?;
         let (progress, frames) = (u64_at(bytes, 48), u32_at(bytes, 56));
-        // Numbers of frames count up from here, and must not overflow.
-        if bytes[18..24] != [0; 6] || progress < u64::from(frames) || progress > u64::MAX / 2 {
+        if bytes[18..24] != [0; 6] || progress < u64::from(frames) || progress > PROGRESS_MAX {
             return Err(BadHeader::Damaged("impossible fields in its header"));
         }
         let object = ObjectId { component: number(14), column: number(16) };

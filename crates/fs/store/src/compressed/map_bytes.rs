@@ -1,5 +1,6 @@
 //! Decodes and replays a map held in memory, for fuzzing.
 
+use super::header::PROGRESS_MAX;
 pub use super::header::{BadHeader, HEADER_BYTES, Header, HeaderedFile};
 
 use super::chunks::{Chunk, Chunks, Layer};
@@ -37,8 +38,10 @@ pub fn read(map: &[u8]) -> Result<(u64, Vec<Row>), &'static str> {
 pub fn reencode(map: &[u8]) -> Result<Vec<u8>, &'static str> {
     let (header, last, chunks) = replayed(map)?;
     let records: Vec<Record> = chunks.records().collect();
-    let first = last.checked_add(1).ok_or("no number is left")?;
-    Ok(frame::checkpoint(header, first, &records).1)
+    // One frame for each record at most.
+    let end = last.checked_add(1 + records.len() as u64);
+    end.filter(|end| *end <= PROGRESS_MAX).ok_or("no number is left")?;
+    Ok(frame::checkpoint(header, last + 1, &records).1)
 }
 
 fn replayed(map: &[u8]) -> Result<(Header, u64, Chunks), &'static str> {
