@@ -42,7 +42,7 @@ class Cluster:
 
     def start_mount(self):
         self.mount.mkdir()
-        self.call("--cluster", str(self.file), "mount", str(self.mount))
+        self.call("--cluster", str(self.file), "mount", "--log", str(self.room / "mount.log"), str(self.mount))
         self.mounted = True
 
     def end(self):

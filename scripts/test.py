@@ -36,8 +36,10 @@ ALL = [
     (["make", "--no-print-directory", "python-test", "PYTHON_PROFILE=debug"]),
 ]
 
-# Output of cargo, of the test harness of Rust, and of pytest.
-RUNNING = re.compile(r"^ +Running .*\((?:\S*/)?([^/\s]+)-[0-9a-f]{16}\)$")
+# Output of cargo, of the test harness of Rust, and of pytest. Benchmarks have no harness: cargo names those that fail.
+RUNNING = re.compile(r"^ +Running (?!benches/).*\((?:\S*/)?([^/\s]+)-[0-9a-f]{16}\)$")
+BENCHMARK = re.compile(r"^ +Running benches/")
+BENCHMARK_FAILED = re.compile(r"^error: test failed, to rerun pass `.*--bench (\S+)`$")
 DOCS = re.compile(r"^ +Doc-tests (\S+)$")
 TEST = re.compile(r"^test (.+) \.\.\. (FAILED|ignored)(?:, (.*))?$")
 RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored;")
@@ -65,6 +67,10 @@ class Output:
         if found := RUNNING.match(line) or DOCS.match(line):
             self.ended_without_result()
             self.program = found[1]
+        elif BENCHMARK.match(line):
+            self.ended_without_result()
+        elif found := BENCHMARK_FAILED.match(line):
+            self.failed.append(f"{found[1]}: the benchmark failed")
         elif found := TEST.match(line):
             name = f"{self.program} {found[1]}"
             if found[2] == "FAILED":

@@ -124,13 +124,17 @@ fn a_test_command_sees_a_base_system() {
     });
 }
 
-/// Prints what cargo and pytest print: passed, failed, skipped and ignored tests, and a test program that crashed.
+/// Prints what cargo and pytest print: passed, failed, skipped and ignored tests, a test program that crashed, and
+/// benchmarks, which have no harness: one passes.
 const RESULTS: &str = r#"
 echo "     Running tests/a.rs (target/debug/deps/a-0123456789abcdef)"
 echo "test early ... ok"; echo "test bad ... FAILED"; echo "test slow ... ignored, takes a minute"
 printf 'KIND\ta\tearly\tno root\n' >>"$WEFT_TEST_SKIPPED"
 echo "test result: FAILED. 5 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s"
 echo "     Running unittests src/b.rs (/t/debug/deps/b_c-0123456789abcdef)"
+echo "     Running benches/good.rs (target/debug/deps/good-0123456789abcdef)"; echo "Testing good"; echo "Success"
+echo "     Running benches/broken.rs (target/debug/deps/broken-0123456789abcdef)"; echo "Testing broken"
+echo "error: test failed, to rerun pass \`-p e --bench broken\`"
 echo "   Doc-tests d"
 echo "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s"
 echo "FAILED python/tests/test_a.py::test_x[1] - AssertionError"
@@ -151,10 +155,11 @@ fn the_last_lines_count_passed_failed_and_skipped_tests() {
     let text = shown(&output);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert_eq!(said.lines().last(), Some("14 passed, 3 failed, 2 skipped"), "{text}");
+    assert_eq!(said.lines().last(), Some("14 passed, 4 failed, 2 skipped"), "{text}");
     for line in [
         "weft: failed: a bad",
         "weft: failed: b_c: the test program ended without a result",
+        "weft: failed: broken: the benchmark failed",
         "weft: failed: python/tests/test_a.py::test_x[1]",
         "weft: skipped: a early: no root",
         "weft: skipped: a slow: takes a minute",

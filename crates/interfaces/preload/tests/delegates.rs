@@ -76,8 +76,19 @@ fn shared_writable_mappings_are_refused_or_written_back() {
         let mut command = delegated(None);
         command.args(SETTINGS[0]).arg("--over").arg(&dir).arg("--").arg(&program).arg(&dir);
         command.env("WEFT_TEST_SERVED", "1");
-        let output = run(command.envs(settings.map(|value| ("WEFT_MMAP_SHARED", value))));
-        assert!(output.status.success(), "{name}: {}", text(&output));
+        match settings {
+            Some(value) => command.env("WEFT_MMAP_SHARED", value),
+            None => command.env("WEFT_TEST_REFUSED", "1"),
+        };
+        let output = run(&mut command);
+        let shown = text(&output);
+        assert!(output.status.success(), "{name}: {shown}");
+        // A refusal says what to do.
+        assert_eq!(
+            shown.contains("or set WEFT_MMAP_SHARED=writeback"),
+            settings.is_none(),
+            "{name}: {shown}"
+        );
     }
 }
 
