@@ -1,5 +1,6 @@
 /* Buffered streams. Each has a file of its own, because two buffers over one file differ by their lengths. */
 #include "fuzz.h"
+#include <stdio_ext.h>
 #include <wchar.h>
 
 static void stream_path(struct world *w, int at, char *path) { sprintf(path, "%s/s%d", w->root, at); }
@@ -103,6 +104,8 @@ static void read_stream(struct world *w, struct draw *d, FILE *file) {
     switch (how) {
     case 0:
     case 1: {
+        /* Of a stream for writing, glibc reads what does not fit its buffer, whose length is that of a block. */
+        if (!__freadable(file) && count > 400 / size) count = 400 / size;
         size_t n = fread(w->buffer, size, count, file);
         say(w, " fread(%zu, %zu) = %zu", size, count, n);
         say_bytes(w, w->buffer, n * size);
