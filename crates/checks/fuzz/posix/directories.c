@@ -164,6 +164,8 @@ static void op_walk(struct world *w, struct draw *d) {
     }
     if (how == 3) say_result(w, ftw(p.text, visit_plain, 5));
     if (how == 4) say_result(w, nftw(p.text, visit, chance(d, 50) ? 1 : 20, flags));
+    /* These visit a directory that links reach under the first name, and end at the first failure. The order is free. */
+    bool by_order = how == 3 || (how == 4 && !(flags & FTW_PHYS));
     if (how == 5) {
         char *roots[] = {p.text, NULL};
         FTS *fts = fts_open(roots, (chance(d, 50) ? FTS_PHYSICAL : FTS_LOGICAL) | FTS_NOCHDIR, NULL);
@@ -172,7 +174,7 @@ static void op_walk(struct world *w, struct draw *d) {
         for (FTSENT *entry; (entry = fts_read(fts)) && found_count < 250;) note(entry->fts_path, entry->fts_info, entry->fts_level);
         fts_close(fts);
     }
-    say_names(w, found, found_count);
+    if (!by_order) say_names(w, found, found_count);
     while (found_count) free(found[--found_count]);
 }
 
