@@ -214,6 +214,13 @@ hook! { [ioctl] (fd: c_int, request: libc::c_ulong, argument: *mut c_int) -> c_i
             memory::store(argument, left as c_int)?;
             Ok(0)
         }
+        // `O_NONBLOCK` has no effect on files, but a program sees what it set.
+        libc::FIONBIO => {
+            open.refresh_flags(fd);
+            let on = if memory::load(argument)? != 0 { libc::O_NONBLOCK } else { 0 };
+            open.set_flags(fd, open.flags() & !libc::O_NONBLOCK | on)?;
+            Ok(0)
+        }
         libc::FIOCLEX => Ok(sys::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize)?),
         libc::FIONCLEX => Ok(sys::fcntl(fd, libc::F_SETFD, 0)?),
         FICLONE | FICLONERANGE => Err(libc::EOPNOTSUPP.into()),
@@ -225,7 +232,7 @@ hook! { [ioctl] (fd: c_int, request: libc::c_ulong, argument: *mut c_int) -> c_i
 fn is_for_kernel(fd: c_int, request: libc::c_ulong) -> bool {
     crate::table::is_ours(fd)
         && !crate::table::is_weft(fd)
-        && !matches!(request, libc::FIONREAD | FICLONE | FICLONERANGE)
+        && !matches!(request, libc::FIONREAD | libc::FIONBIO | FICLONE | FICLONERANGE)
 }
 
 const FICLONE: libc::c_ulong = 0x4004_9409;

@@ -36,6 +36,7 @@ fn modern(number: c_long, arg: [usize; 6]) -> (c_long, [usize; 6]) {
         libc::SYS_link => (libc::SYS_linkat, [HERE, a, HERE, b, 0, 0]),
         libc::SYS_symlink => (libc::SYS_symlinkat, [a, HERE, b, 0, 0, 0]),
         libc::SYS_readlink => (libc::SYS_readlinkat, [HERE, a, b, c, 0, 0]),
+        libc::SYS_mknod => (libc::SYS_mknodat, [HERE, a, b, c, 0, 0]),
         libc::SYS_chmod => (libc::SYS_fchmodat, [HERE, a, b, 0, 0, 0]),
         libc::SYS_chown => (libc::SYS_fchownat, [HERE, a, b, c, 0, 0]),
         libc::SYS_lchown => (libc::SYS_fchownat, [HERE, a, b, c, LINK, 0]),
@@ -83,6 +84,40 @@ unsafe fn by_descriptor(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         },
         libc::SYS_statfs if leads_to_us(libc::AT_FDCWD as usize, a) => {
             c_long::from(super::attrs::statfs(a as *const _, b as *mut _))
+        }
+        libc::SYS_execveat => c_long::from(super::process::execveat(
+            a as c_int,
+            b as *const _,
+            c as *const _,
+            d as *const _,
+            e as c_int,
+        )),
+        libc::SYS_ioctl if is_ours(a) => c_long::from(super::data::ioctl(a as c_int, b as _, c as *mut _)),
+        libc::SYS_fadvise64 if is_ours(a) => {
+            match super::data::posix_fadvise(a as c_int, b as off_t, c as off_t, d as c_int) {
+                0 => 0,
+                number => {
+                    crate::errno::set(number);
+                    -1
+                }
+            }
+        }
+        libc::SYS_readahead if is_ours(a) => super::data::readahead(a as c_int, b as _, c) as c_long,
+        libc::SYS_syncfs if is_ours(a) => c_long::from(super::data::syncfs(a as c_int)),
+        libc::SYS_sync_file_range if is_ours(a) => {
+            c_long::from(super::data::sync_file_range(a as c_int, b as off_t, c as off_t, d as c_uint))
+        }
+        libc::SYS_fgetxattr if is_ours(a) => {
+            super::xattrs::fgetxattr(a as c_int, b as *const _, c as *mut _, d) as c_long
+        }
+        libc::SYS_fsetxattr if is_ours(a) => {
+            c_long::from(super::xattrs::fsetxattr(a as c_int, b as *const _, c as *const _, d, e as c_int))
+        }
+        libc::SYS_flistxattr if is_ours(a) => {
+            super::xattrs::flistxattr(a as c_int, b as *mut _, c) as c_long
+        }
+        libc::SYS_fremovexattr if is_ours(a) => {
+            c_long::from(super::xattrs::fremovexattr(a as c_int, b as *const _))
         }
         libc::SYS_execve => c_long::from(super::process::execve(a as *const _, b as *const _, c as *const _)),
         _ => return None,
@@ -171,6 +206,12 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_utimensat if leads_to_us(a, b) => {
             c_long::from(super::attrs::utimensat(a as c_int, b as *const _, c as *const _, d as c_int))
         }
+        libc::SYS_mknodat if leads_to_us(a, b) => {
+            c_long::from(super::names::mknodat(a as c_int, b as *const _, c as libc::mode_t, d as libc::dev_t))
+        }
+        _ if is_of_attributes(number) && leads_to_us(libc::AT_FDCWD as usize, a) => {
+            attributes_by_path(number, arg)
+        }
         libc::SYS_name_to_handle_at if leads_to_us(a, b) => c_long::from(super::names::name_to_handle_at(
             a as c_int,
             b as *const _,
@@ -233,6 +274,40 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_fstat if ours => c_long::from(super::attrs::fstat(a as c_int, b as *mut _)),
         _ => return None,
     })
+}
+
+/// Whether a call's first argument is a path whose extended attributes it reads or changes.
+fn is_of_attributes(number: c_long) -> bool {
+    matches!(
+        number,
+        libc::SYS_getxattr
+            | libc::SYS_lgetxattr
+            | libc::SYS_setxattr
+            | libc::SYS_lsetxattr
+            | libc::SYS_listxattr
+            | libc::SYS_llistxattr
+            | libc::SYS_removexattr
+            | libc::SYS_lremovexattr
+    )
+}
+
+unsafe fn attributes_by_path(number: c_long, arg: [usize; 6]) -> c_long {
+    let [path, b, c, d, e, _] = arg;
+    let path = path as *const libc::c_char;
+    match number {
+        libc::SYS_getxattr => super::xattrs::getxattr(path, b as *const _, c as *mut _, d) as c_long,
+        libc::SYS_lgetxattr => super::xattrs::lgetxattr(path, b as *const _, c as *mut _, d) as c_long,
+        libc::SYS_setxattr => {
+            c_long::from(super::xattrs::setxattr(path, b as *const _, c as *const _, d, e as c_int))
+        }
+        libc::SYS_lsetxattr => {
+            c_long::from(super::xattrs::lsetxattr(path, b as *const _, c as *const _, d, e as c_int))
+        }
+        libc::SYS_listxattr => super::xattrs::listxattr(path, b as *mut _, c) as c_long,
+        libc::SYS_llistxattr => super::xattrs::llistxattr(path, b as *mut _, c) as c_long,
+        libc::SYS_removexattr => c_long::from(super::xattrs::removexattr(path, b as *const _)),
+        _ => c_long::from(super::xattrs::lremovexattr(path, b as *const _)),
+    }
 }
 
 /// Whether a name, or a descriptor without a name, may belong to Weft.

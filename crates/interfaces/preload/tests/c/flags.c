@@ -94,6 +94,14 @@ MAIN
     FAILS(fallocate(reads, 0, 0, 1), EBADF);
     FAILS(readahead(writes, 0, 10), EBADF);
 
+    /* Flags by ioctl. */
+    int on = 1;
+    CHECK(ioctl(reads, FIONBIO, &on) == 0 && (fcntl(reads, F_GETFL) & O_NONBLOCK));
+    on = 0;
+    CHECK(ioctl(reads, FIONBIO, &on) == 0 && !(fcntl(reads, F_GETFL) & O_NONBLOCK));
+    FAILS(ioctl(reads, FIONBIO, NULL), EFAULT);
+    FAILS(ioctl(path, FIONBIO, &on), EBADF);
+
     /* Offsets, lengths and modes. */
     FAILS(lseek(fd, 0, 5), EINVAL);
     FAILS(lseek(fd, 0, -1), EINVAL);

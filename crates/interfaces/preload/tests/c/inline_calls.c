@@ -1,10 +1,12 @@
 /* System calls by machine instructions in the program itself, as programs without the C library's functions make them. */
 #include "check.h"
+#include <sys/ioctl.h>
 #if defined(__x86_64__)
 static long call(long number, long a, long b, long c, long d) {
     long result;
     register long r10 __asm__("r10") = d;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
+    register long r8 __asm__("r8") = 0;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
     return result;
 }
 /* The number stands before the instruction, as compilers put it there. */
@@ -47,6 +49,24 @@ MAIN
     for (long at = 0; at < len; at += ((struct dirent64 *)(names + at))->d_reclen)
         found += strcmp(((struct dirent64 *)(names + at))->d_name, "dir") == 0;
     CHECK(found == 1 && call(SYS_close, dir, 0, 0, 0) == 0 && call(SYS_rmdir, (long)"dir", 0, 0, 0) == 0);
+    /* Attributes, nodes and requests to files. */
+    CHECK(call(SYS_mknod, (long)"node", S_IFREG | 0600, 0, 0) == 0 && call(SYS_mknodat, AT_FDCWD, (long)"node", 0, 0) == -EEXIST);
+    CHECK(call(SYS_setxattr, (long)"node", (long)"user.a", (long)"abc", 3) == 0);
+    CHECK(call(SYS_getxattr, (long)"node", (long)"user.a", (long)buf, 16) == 3 && memcmp(buf, "abc", 3) == 0);
+    CHECK(call(SYS_lgetxattr, (long)"node", (long)"user.b", (long)buf, 16) == -ENODATA);
+    fd = call(SYS_open, (long)"node", O_RDWR, 0, 0);
+    CHECK(call(SYS_fsetxattr, fd, (long)"user.b", (long)"", 0) == 0 && call(SYS_flistxattr, fd, (long)names, 99, 0) == 14);
+    CHECK(call(SYS_listxattr, (long)"node", (long)names, 99, 0) == 14 && call(SYS_llistxattr, (long)"e", 0, 0, 0) == 0);
+    CHECK(call(SYS_fgetxattr, fd, (long)"user.b", (long)buf, 16) == 0 && call(SYS_fremovexattr, fd, (long)"user.b", 0, 0) == 0);
+    CHECK(call(SYS_removexattr, (long)"node", (long)"user.a", 0, 0) == 0 && call(SYS_listxattr, (long)"node", 0, 0, 0) == 0);
+    CHECK(call(SYS_lremovexattr, (long)"node", (long)"user.a", 0, 0) == -ENODATA);
+    int number = 1;
+    CHECK(call(SYS_ioctl, fd, FIONBIO, (long)&number, 0) == 0 && (fcntl(fd, F_GETFL) & O_NONBLOCK));
+    CHECK(call(SYS_write, fd, (long)"12345", 5, 0) == 5 && call(SYS_lseek, fd, 1, SEEK_SET, 0) == 1);
+    CHECK(call(SYS_ioctl, fd, FIONREAD, (long)&number, 0) == 0 && number == 4);
+    CHECK(call(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && call(SYS_fadvise64, fd, 0, 0, 77) == -EINVAL);
+    CHECK(call(SYS_readahead, fd, 0, 5, 0) == 0 && call(SYS_sync_file_range, fd, 0, 5, 7) == 0 && call(SYS_syncfs, fd, 0, 0, 0) == 0);
+    CHECK(call(SYS_close, fd, 0, 0, 0) == 0);
     /* Calls for the kernel. */
     CHECK(call(SYS_getpid, 0, 0, 0, 0) == getpid() && call(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDONLY, 0) >= 0);
     /* A thread, a forked process, a blocked signal mask, and a handler that a call interrupts. */

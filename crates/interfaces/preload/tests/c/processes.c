@@ -99,6 +99,18 @@ MAIN
     put("script", "#!/bin/sh\ntest \"$1\" = one && exit 42\n");
     CHECK(chmod("script", 0755) == 0);
     CHECK(WEXITSTATUS(system("./script one")) == 42);
+    char *script[] = {"script", "one", NULL};
+    for (int way = 0; way < 3; way++) {
+        pid = fork();
+        if (pid == 0) {
+            int here = open(".", O_PATH | O_DIRECTORY);
+            if (way == 0) execveat(here, "script", script, environ, 0);
+            if (way == 1) syscall(SYS_execveat, AT_FDCWD, "script", script, environ, 0);
+            if (way == 2) syscall(SYS_execveat, open("script", O_RDONLY), "", script, environ, AT_EMPTY_PATH);
+            _exit(23);
+        }
+        CHECK(child_status(pid) == 42);
+    }
     pid = fork();
     if (pid == 0) {
         execl("./f", "./f", (char *)NULL);
