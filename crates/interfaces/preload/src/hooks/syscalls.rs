@@ -113,9 +113,7 @@ unsafe fn by_descriptor(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_fsetxattr if is_ours(a) => {
             c_long::from(super::xattrs::fsetxattr(a as c_int, b as *const _, c as *const _, d, e as c_int))
         }
-        libc::SYS_flistxattr if is_ours(a) => {
-            super::xattrs::flistxattr(a as c_int, b as *mut _, c) as c_long
-        }
+        libc::SYS_flistxattr if is_ours(a) => super::xattrs::flistxattr(a as c_int, b as *mut _, c) as c_long,
         libc::SYS_fremovexattr if is_ours(a) => {
             c_long::from(super::xattrs::fremovexattr(a as c_int, b as *const _))
         }
@@ -206,9 +204,12 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_utimensat if leads_to_us(a, b) => {
             c_long::from(super::attrs::utimensat(a as c_int, b as *const _, c as *const _, d as c_int))
         }
-        libc::SYS_mknodat if leads_to_us(a, b) => {
-            c_long::from(super::names::mknodat(a as c_int, b as *const _, c as libc::mode_t, d as libc::dev_t))
-        }
+        libc::SYS_mknodat if leads_to_us(a, b) => c_long::from(super::names::mknodat(
+            a as c_int,
+            b as *const _,
+            c as libc::mode_t,
+            d as libc::dev_t,
+        )),
         _ if is_of_attributes(number) && leads_to_us(libc::AT_FDCWD as usize, a) => {
             attributes_by_path(number, arg)
         }
