@@ -386,6 +386,7 @@ fn encoded_replies_match_the_golden_bytes() {
         created: true,
         must_truncate: false,
         cached_elsewhere: true,
+        mapped_elsewhere: true,
         may_cache: false,
         must_recall: true,
         epoch: 10,

@@ -1,6 +1,7 @@
 //! Closing an open file.
 
 use super::State;
+use crate::call::Effect;
 use crate::core::Core;
 use crate::error::Result;
 use std::sync::Arc;
@@ -22,8 +23,10 @@ impl<E: Env> State<E> {
             .map(|version| version.ends.written(version.data))
             .unwrap_or_default();
         let (handle, summary) = (self.record.handle, self.written.summary(&core.env, written));
+        let opened = &self.opened;
+        let mapped = opened.mapped_elsewhere && !opened.cached_elsewhere && (summary.wrote || summary.unsure);
         core.registry.closed(handle);
-        (!self.record.lost.load(Relaxed)).then_some(CloseRequest { core, handle, summary, leased })
+        (!self.record.lost.load(Relaxed)).then_some(CloseRequest { core, handle, summary, mapped, leased })
     }
 }
 
@@ -32,13 +35,20 @@ pub(super) struct CloseRequest<E: Env> {
     core: Arc<Core<E>>,
     handle: HandleId,
     summary: WriteSummary,
+    /// Whether programs may have mapped the file on mounts, which must see its bytes before the close returns.
+    mapped: bool,
     leased: bool,
 }
 
 impl<E: Env> CloseRequest<E> {
     pub(super) async fn send(self) -> Result<()> {
-        let Self { core, handle, summary, leased } = self;
+        let Self { core, handle, summary, mapped, leased } = self;
         core.wait_for_reclaims().await;
+        if mapped {
+            let all = MetaRequest::Invalidate { handle, start: 0, end: u64::MAX };
+            // The close itself has them drop their pages later, if this fails.
+            let _ = core.call(None, Effect::Repeatable, all).await;
+        }
         let result = core.send_one_way(None, MetaRequest::Close { handle, summary }).await;
         if leased {
             for server in &core.servers {

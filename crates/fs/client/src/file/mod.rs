@@ -92,6 +92,7 @@ struct OpenAnswer {
     created: bool,
     may_cache: bool,
     cached_elsewhere: bool,
+    mapped_elsewhere: bool,
     epoch: u64,
     attr: Attr,
 }
@@ -185,6 +186,7 @@ impl<E: Env> OpenFile<E> {
             created,
             must_truncate,
             cached_elsewhere,
+            mapped_elsewhere,
             may_cache,
             must_recall,
             epoch,
@@ -219,7 +221,7 @@ impl<E: Env> OpenFile<E> {
                     let ends = DatafileEnds::new(&layout, Some((recorded, before.restarts)), flags.write);
                     LayoutVersion::new(data, layout, with_leases, ends, inline_max)
                 }),
-                opened: OpenAnswer { created, may_cache, cached_elsewhere, epoch, attr },
+                opened: OpenAnswer { created, may_cache, cached_elsewhere, mapped_elsewhere, epoch, attr },
                 renew_at_s: AtomicU64::new(renew_at_s),
                 next: AtomicU64::new(0),
                 calls: AtomicU32::new(first_call(handle)),

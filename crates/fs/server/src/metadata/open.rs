@@ -398,6 +398,7 @@ impl Op<'_> {
             created,
             must_truncate,
             cached_elsewhere,
+            mapped_elsewhere: false,
             may_cache: open.caching,
             must_recall,
             epoch: self.core.epoch_of(inode),

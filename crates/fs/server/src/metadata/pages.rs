@@ -81,6 +81,16 @@ impl<E: Env> Service<E> {
         events
     }
 
+    /// Whether a mount has the file open that `session` opens. Mounts know when a program closes a descriptor, and then drop the
+    /// pages of others without being told.
+    pub(super) fn is_mapped_elsewhere(&self, session: BoundSession, file: FileId) -> bool {
+        let held = self.core.opens.lock().held_elsewhere(file, session);
+        !held.is_empty() && {
+            let sessions = self.sessions.lock();
+            !sessions.is_mount(session) && held.into_iter().any(|other| sessions.is_mount(other))
+        }
+    }
+
     pub(super) async fn invalidate(
         &self,
         call: &Call<'_>,

@@ -556,6 +556,7 @@ impl<E: Env> Service<E> {
         if let MetaReply::Opened(opened) = &mut reply {
             let file = opened.attr.file;
             // Not in the step before, so that no stored reply has them.
+            opened.mapped_elsewhere = open.flags.write && self.is_mapped_elsewhere(call.ctx.session, file);
             if open.flags.read && opened.inline_max.is_some() && !opened.must_recall {
                 opened.bytes = self.read(call, |s, op| op.lease_bytes(s, file, open.handle))?;
             }

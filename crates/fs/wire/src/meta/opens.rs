@@ -109,6 +109,9 @@ pub struct Opened {
     pub must_truncate: bool,
     /// Whether a kernel caches pages of this file: after each write, the client must send `Invalidate`.
     pub cached_elsewhere: bool,
+    /// Whether a mount has the file open, so that programs may have mapped it: a client that is no mount sends `Invalidate`
+    /// before it closes a file that it wrote.
+    pub mapped_elsewhere: bool,
     /// Reply to `cache`: whether this client's kernel may cache pages, because no other session writes the file; to an
     /// I/O delegate: whether it may, because all sessions that have the file open are of its job. `WaitEvents` reports
     /// the end of this permission.

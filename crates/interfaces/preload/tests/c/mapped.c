@@ -55,6 +55,13 @@ MAIN
     int status;
     CHECK(wait(&status) > 0 && status == 0);
     CHECK(memcmp(map + 100, "childs", 6) == 0 && memcmp(map + 200, "written", 7) == 0);
+    /* Programs without the mapping write and close: the memory shows it when they have ended. */
+    for (int i = 0; i < 8; i++) {
+        char command[100], now[8];
+        snprintf(command, sizeof command, "printf 'now%d' | dd of=f bs=1 seek=%d conv=notrunc status=none", i, 300 + 5000 * i);
+        snprintf(now, sizeof now, "now%d", i);
+        CHECK(system(command) == 0 && memcmp(map + 300 + 5000 * i, now, 4) == 0);
+    }
     /* Append, growth and a shorter file. */
     int end = open("f", O_WRONLY | O_APPEND);
     CHECK(write(end, "appended", 8) == 8 && fstat(fd, &st) == 0 && st.st_size == LEN + 8);
