@@ -11,11 +11,11 @@ mod scrub;
 mod seals;
 mod tombstones;
 
-use crate::compressed::{self, ChunkCache};
+use crate::compressed::{self, ChunkCache, MapReserve};
 use crate::content::{Content, Fault, NullModule, Upkeep, sums_name};
 use crate::datafile::{Datafile, DatafileKey, OpenDatafiles, fan_name};
 use crate::emulate::{self, Emulation, Emulator};
-use crate::error::{DatafileError, TargetError};
+use crate::error::{DatafileError, TargetError, is_full};
 use crate::identity::Identity;
 use crate::range_lock::{RangeGuard, RangeLocks};
 pub use beside::LogNote;
@@ -91,6 +91,8 @@ pub struct Target<E: Env> {
     upkeep: Arc<Upkeep<E>>,
     /// Decompressed chunks of all datafiles.
     chunk_cache: Arc<ChunkCache>,
+    /// Space for the maps of compressed datafiles.
+    map_reserve: Arc<MapReserve<E>>,
     null: NullModule,
     emulator: Option<Emulator<E>>,
     tombstones: Tombstones<E>,
@@ -216,6 +218,10 @@ impl<E: Env> Unattached<E> {
         let has_sums = exists(format::SUMS).await.map_err(io("check for checksums"))?;
         let has_compressed =
             exists(format::COMPRESSED).await.map_err(io("check for compressed datafiles"))?;
+        let map_reserve = Arc::new(MapReserve::new(env, &dir));
+        if has_compressed {
+            map_reserve.allocate().await;
+        }
         Ok(Target {
             env: env.clone(),
             dir,
@@ -230,6 +236,7 @@ impl<E: Env> Unattached<E> {
             opening: RangeLocks::new(env),
             upkeep: Arc::new(Upkeep::new(env)),
             chunk_cache: Arc::default(),
+            map_reserve,
             null: NullModule::default(),
             emulator: spec.emulate.as_ref().map(|emulation| Emulator::new(env, emulation)),
             tombstones,
@@ -326,11 +333,33 @@ impl<E: Env> Target<E> {
     ) -> Result<(), DatafileError> {
         check_end(offset, bytes.len());
         let datafile = self.open_or_create(key).await?;
-        datafile.content.write(offset, bytes).await.map_err(|fault| self.fault(key, "write", fault))?;
+        let mut written = datafile.content.write(offset, bytes).await;
+        if self.may_fit_now(&written).await {
+            written = datafile.content.write(offset, bytes).await;
+        }
+        written.map_err(|fault| self.fault(key, "write", fault))?;
         if is_seeded(Mutant::ResurrectedBytes) {
             self.resurrect(&datafile, offset.0).await;
         }
         Ok(())
+    }
+
+    /// Returns true if a write that found the device full should be repeated: compressed datafiles have released space
+    /// that truncations and overwrites have freed since their last sync.
+    async fn may_fit_now(&self, written: &Result<(), Fault>) -> bool {
+        match written {
+            Err(Fault::Io(error)) if is_full(error) && self.has_compressed.load(Ordering::Acquire) => {}
+            _ => return false,
+        }
+        let mut is_released = false;
+        for key in self.upkeep.unsettled() {
+            if let Some(datafile) = self.open.get(key)
+                && let Content::Compressed(compressed) = &datafile.content
+            {
+                is_released |= Box::pin(compressed.release()).await;
+            }
+        }
+        is_released
     }
 
     /// Sets the modification time of a datafile. Used after writing back bytes that were written earlier.
@@ -361,7 +390,10 @@ impl<E: Env> Target<E> {
         check_end(offset, len);
         assert!(from.checked_add(len).is_some_and(|end| end <= shared.len()), "inside the shared area");
         let datafile = self.open_or_create(key).await?;
-        let written = datafile.content.write_shared(offset, shared, from, len).await;
+        let mut written = datafile.content.write_shared(offset, shared, from, len).await;
+        if self.may_fit_now(&written).await {
+            written = datafile.content.write_shared(offset, shared, from, len).await;
+        }
         written.map_err(|fault| self.fault(key, "write", fault))
     }
 

@@ -2,6 +2,8 @@
 //! sync, killed processes, damaged files, full disks, concurrent writers.
 
 mod compressed_support;
+#[path = "compressed_support/full.rs"]
+mod full;
 mod target_support;
 
 use compressed_support::*;

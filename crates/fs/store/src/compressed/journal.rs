@@ -6,6 +6,7 @@ use super::record::{RECORD_BYTES, Record, UNIT_BYTES};
 use super::{Compressed, MAP_SUFFIX, NEW_SUFFIX, bytes_of};
 use crate::content::Fault;
 use crate::emulate::ChargedFile;
+use crate::error::is_full;
 use crate::range_lock::RangeLocks;
 use parking_lot::Mutex;
 use std::io;
@@ -142,7 +143,7 @@ impl<E: Env> Compressed<E> {
             return Ok(());
         }
         if self.journal.state.lock().needs_checkpoint {
-            self.checkpoint().await?;
+            self.checkpoint(true).await?;
         }
         let number = self.append(&records, None, cause).await?;
         let mut state = self.state.lock();
@@ -205,20 +206,33 @@ impl<E: Env> Compressed<E> {
             Cause::Program => None,
             Cause::Upkeep => Some(map.file.meta().await?.mtime),
         };
-        if let Err(error) = map.write_at(&frames, LocalOffset(at)).await {
-            // Parts of the frame must not be mistaken for one after the next start.
-            let is_undone = map.set_len(ByteLen(at)).await.is_ok();
-            let mut state = self.journal.state.lock();
-            // The truncation has freed what was allocated behind the end.
-            (state.is_broken, state.reserved) = (!is_undone, at);
-            return Err(error.into());
+        let mut written = self.write_frames(&map, &frames, at).await;
+        if matches!(&written, Err(error) if is_full(error) && !grows)
+            && !self.journal.is_broken()
+            && self.reserve.release(frames.len()).await
+        {
+            written = self.write_frames(&map, &frames, at).await;
         }
+        written?;
         if let Some(mtime) = mtime {
             // A wrong time is better than a failed operation.
             let _ = map.file.set_mtime(mtime).await;
         }
         self.journal.state.lock().len = end;
         Ok(number)
+    }
+
+    /// Writes frames at the end of the map.
+    async fn write_frames(&self, map: &ChargedFile<E>, frames: &[u8], at: u64) -> io::Result<()> {
+        let written = map.write_at(frames, LocalOffset(at)).await;
+        if written.is_err() {
+            // Parts of the frame must not be mistaken for one after the next start.
+            let is_undone = map.set_len(ByteLen(at)).await.is_ok();
+            let mut state = self.journal.state.lock();
+            // The truncation has freed what was allocated behind the end.
+            (state.is_broken, state.reserved) = (!is_undone, at);
+        }
+        written
     }
 
     /// Allocates the space of the map up to `end`.
@@ -282,7 +296,7 @@ impl<E: Env> Compressed<E> {
         let mut is_done = false;
         if is_long || is_needed {
             let _guard = self.journal.appending.lock(0, 1).await;
-            match self.checkpoint().await {
+            match self.checkpoint(is_needed).await {
                 Ok(()) => is_done = true,
                 // A full disk. The map is longer than necessary, but complete.
                 Err(Fault::Io(_)) if !is_needed && !self.has_failed() => {}
@@ -292,6 +306,7 @@ impl<E: Env> Compressed<E> {
         if !is_done {
             self.seal().await?;
         }
+        self.reserve.allocate().await;
         self.mark_container().await;
         let bound = self.state.lock().chunks.stored() / PENDING_PART;
         self.punch_free(bound.max(DIRTY_BYTES_MAX), HOLES_MAX).await;
@@ -365,9 +380,9 @@ impl<E: Env> Compressed<E> {
         Header { key, compression, pair, boot: self.env.boot(), progress: 0, frames: 0 }
     }
 
-    /// Replaces the map by a new one without replaced records. All changes so far are durable afterwards. The caller
-    /// holds the lock `appending`.
-    async fn checkpoint(&self) -> Result<(), Fault> {
+    /// Replaces the map by a new one without replaced records. All changes so far are durable afterwards. On a full
+    /// device it takes space from the target's reserve if it `is_needed`. The caller holds the lock `appending`.
+    async fn checkpoint(&self, is_needed: bool) -> Result<(), Fault> {
         if self.has_failed() {
             return Err(Fault::Unsafe);
         }
@@ -384,21 +399,14 @@ impl<E: Env> Compressed<E> {
         let (last, bytes) = frame::checkpoint(self.header(), first, &records);
         let dir = self.names.dir();
         let (name, name_new) = (self.key.name() + MAP_SUFFIX, self.key.name() + NEW_SUFFIX);
-        let charge = self.journal.state.lock().map.charge.clone();
-        let map = ChargedFile { file: dir.open(&name_new, OpenMode::CREATE).await?, charge };
-        let written = async {
-            map.set_len(ByteLen(0)).await?;
-            for (index, part) in bytes.chunks(WRITE_BYTES).enumerate() {
-                map.write_at(part, LocalOffset((index * WRITE_BYTES) as u64)).await?;
-            }
-            map.sync().await?;
-            map.file.set_mtime(self.journal.map().meta().await?.mtime).await
-        };
-        if let Err(error) = written.await {
-            // A full disk needs its space.
-            let _ = dir.remove(&name_new).await;
-            return Err(error.into());
+        let mut written = self.write_map(&name_new, &bytes).await;
+        if is_needed
+            && matches!(&written, Err(error) if is_full(error))
+            && self.reserve.release(bytes.len()).await
+        {
+            written = self.write_map(&name_new, &bytes).await;
         }
+        let map = written?;
         let renamed = async {
             dir.rename(&name_new, &name).await?;
             self.names.sync_again().await
@@ -417,10 +425,38 @@ impl<E: Env> Compressed<E> {
             state.needs_checkpoint = false;
         }
         self.upkeep.note_whole(self.key);
-        let mut state = self.state.lock();
-        state.last = last;
-        state.space.sealed(last);
+        {
+            let mut state = self.state.lock();
+            state.last = last;
+            state.space.sealed(last);
+        }
+        if is_needed {
+            // The former map has given back what the new one took.
+            self.reserve.allocate().await;
+        }
         Ok(())
+    }
+
+    /// Writes a new map beside the old one, durably. Nothing is left of it after an error.
+    async fn write_map(&self, name: &str, bytes: &[u8]) -> io::Result<ChargedFile<E>> {
+        let (dir, charge) = (self.names.dir(), self.journal.state.lock().map.charge.clone());
+        let map = ChargedFile { file: dir.open(name, OpenMode::CREATE).await?, charge };
+        let written = async {
+            map.set_len(ByteLen(0)).await?;
+            for (index, part) in bytes.chunks(WRITE_BYTES).enumerate() {
+                map.write_at(part, LocalOffset((index * WRITE_BYTES) as u64)).await?;
+            }
+            map.sync().await?;
+            map.file.set_mtime(self.journal.map().meta().await?.mtime).await
+        };
+        match written.await {
+            Ok(()) => Ok(map),
+            Err(error) => {
+                // A full disk needs its space.
+                let _ = dir.remove(name).await;
+                Err(error)
+            }
+        }
     }
 
     /// Waits for a running checkpoint, and prevents others: the datafile was removed.
@@ -461,6 +497,10 @@ impl<E: Env> Compressed<E> {
             let pending = state.space.pending_units() * UNIT_BYTES;
             (pending, state.chunks.stored(), state.chunks.live_records() * RECORD_BYTES as u64)
         };
+        if self.reserve.is_used() && pending > 0 && !self.has_failed() {
+            // The device is full: the next write needs the space.
+            return true;
+        }
         let state = self.journal.state.lock();
         let is_long = state.len > UNSYNCED_LEN_MAX.max(live * CHECKPOINT_RATIO);
         !self.has_failed() && (is_long || pending > PENDING_BYTES_MAX.max(stored / PENDING_PART))

@@ -21,6 +21,7 @@
 //! | `buffer` | memory for stored bytes |
 //! | `open` | creation, and opening with recovery |
 //! | `journal` | appending frames, sync, checkpoints |
+//! | `reserve` | space held back for maps on a full device |
 //! | `read`, `write`, `fold`, `cut` | operations |
 //!
 //! # Operations
@@ -92,12 +93,14 @@ pub mod map_bytes;
 mod open;
 mod read;
 mod record;
+mod reserve;
 mod scan;
 mod space;
 mod write;
 
 pub(crate) use cache::ChunkCache;
 pub(crate) use open::{Spec, is_blank};
+pub(crate) use reserve::MapReserve;
 
 use crate::content::{Fault, Upkeep};
 use crate::datafile::{DatafileKey, Names};
@@ -135,6 +138,7 @@ pub(crate) struct Compressed<E: Env> {
     pair: u64,
     names: Arc<Names<E>>,
     upkeep: Arc<Upkeep<E>>,
+    reserve: Arc<MapReserve<E>>,
     cache: Arc<ChunkCache>,
     read_position: Mutex<read::ReadPosition>,
     coder: Coder,

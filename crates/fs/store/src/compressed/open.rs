@@ -30,6 +30,7 @@ pub(crate) struct Spec<E: Env> {
     pub key: DatafileKey,
     pub names: Arc<Names<E>>,
     pub upkeep: Arc<Upkeep<E>>,
+    pub reserve: Arc<super::MapReserve<E>>,
     pub cache: Arc<super::ChunkCache>,
     /// The container on the emulated device.
     pub container: Charge<E>,
@@ -234,6 +235,7 @@ impl<E: Env> Compressed<E> {
             pair: header.pair,
             names: Arc::clone(&spec.names),
             upkeep: Arc::clone(&spec.upkeep),
+            reserve: Arc::clone(&spec.reserve),
             cache: Arc::clone(&spec.cache),
             read_position: Mutex::default(),
             coder: Coder::new(env, header.compression.policy),

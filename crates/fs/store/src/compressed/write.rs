@@ -181,13 +181,17 @@ impl<E: Env> Compressed<E> {
         }
     }
 
-    /// Releases space that the durable map still names. Returns false if there is none.
-    async fn release(&self) -> bool {
-        if self.state.lock().space.pending_units() == 0 {
+    /// Releases space that the durable map still names, and free space that holds blocks. Returns false if there is none.
+    pub async fn release(&self) -> bool {
+        let (pending, dirty) = {
+            let state = self.state.lock();
+            (state.space.pending_units(), state.space.dirty_units())
+        };
+        if pending == 0 && dirty == 0 {
             return false;
         }
         // The failed write reports the error.
-        let is_released = self.sync().await.is_ok();
+        let is_released = pending == 0 || self.sync().await.is_ok();
         self.punch_free(0, usize::MAX).await;
         is_released
     }

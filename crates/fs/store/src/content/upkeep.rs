@@ -86,6 +86,11 @@ impl<E: Env> Upkeep<E> {
         self.unsettled.lock().iter().filter_map(due).take(limit).collect()
     }
 
+    /// Returns the datafiles with work for idle times.
+    pub fn unsettled(&self) -> Vec<DatafileKey> {
+        self.unsettled.lock().keys().copied().collect()
+    }
+
     /// Returns true if a datafile may be settled now.
     pub fn has_due(&self) -> bool {
         let now = self.env.tick();

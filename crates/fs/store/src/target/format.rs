@@ -9,6 +9,7 @@
 //! beside           exists while a fragment log may hold newer bytes (see `beside`)
 //! sums             exists if datafiles may have checksums
 //! compressed       exists if datafiles may be compressed
+//! reserve          space that compressed datafiles use on a full device
 //! objects/00..ff/  datafiles; a file NAME.sum beside each one with checksums (see `integrity`), and a file NAME.map
 //!                  beside each compressed one (see `compressed`)
 //! ```

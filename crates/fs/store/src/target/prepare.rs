@@ -162,6 +162,7 @@ impl<E: Env> Target<E> {
         let names = self.names_of(key);
         let compressed = Compressed::create(&self.compressed_spec(key, &names), compression).await?;
         self.open.replace(Datafile { key, content: Content::Compressed(compressed), names });
+        self.map_reserve.allocate().await;
         Ok(())
     }
 
@@ -343,6 +344,7 @@ impl<E: Env> Target<E> {
             key,
             names: Arc::clone(names),
             upkeep: Arc::clone(&self.upkeep),
+            reserve: Arc::clone(&self.map_reserve),
             cache: Arc::clone(&self.chunk_cache),
             container: self.charge(device::number(key), false),
             map: self.charge(device::map_number(device::number(key)), false),
