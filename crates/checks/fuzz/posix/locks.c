@@ -19,10 +19,22 @@ static struct flock draw_lock(struct draw *d) {
     return lock;
 }
 
-static void say_lock(struct world *w, const struct flock *lock) {
+/* On a mount, `F_GETLK` has another number for no process, and `F_OFD_GETLK` names none (mount.md, Locks). */
+static const char *holder(const struct flock *lock, int command) {
+    if (on_mount && (command == F_OFD_GETLK || lock->l_pid == -1)) return "0";
+    return lock->l_pid == getpid() ? "self" : lock->l_pid == getppid() ? "parent" : lock->l_pid == 0 ? "0"
+         : lock->l_pid == -1       ? "-1" : "other";
+}
+
+static void say_lock(struct world *w, const struct flock *lock, int command) {
     say(w, " {%d %d %lld %lld %s}", lock->l_type, lock->l_whence, (long long)lock->l_start, (long long)lock->l_len,
-        lock->l_pid == getpid() ? "self" : lock->l_pid == getppid() ? "parent" : lock->l_pid == 0 ? "0"
-        : lock->l_pid == -1 ? "-1" : "other");
+        holder(lock, command));
+}
+
+/* Lengths and positions of directories differ between file systems. */
+static bool is_directory(int fd) {
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 static void op_lock(struct world *w, struct draw *d) {
@@ -31,12 +43,13 @@ static void op_lock(struct world *w, struct draw *d) {
     struct flock lock = draw_lock(d);
     static const int commands[] = {F_SETLK, F_SETLK, F_GETLK, F_OFD_SETLK, F_OFD_GETLK};
     if (!drawn(RECORD_LOCKS)) return;
+    if (lock.l_whence != 9 && is_directory(fd)) lock.l_whence = SEEK_SET;
     say(w, "[%d](%s)", how, name);
-    say_lock(w, &lock);
+    say_lock(w, &lock, 0);
     errno = 0;
     int result = fcntl(fd, commands[how], &lock);
     say_result(w, result);
-    if (how == 2 || how == 4) say_lock(w, &lock);
+    if (how == 2 || how == 4) say_lock(w, &lock, commands[how]);
 }
 
 static void op_lockf(struct world *w, struct draw *d) {
@@ -44,7 +57,7 @@ static void op_lockf(struct world *w, struct draw *d) {
     char name[16];
     int fd = draw_fd(w, d, name), how = all[below(d, 5)];
     off_t len = chance(d, 70) ? below(d, 100) : draw_offset(d);
-    if (!drawn(RECORD_LOCKS)) return;
+    if (!drawn(RECORD_LOCKS) || is_directory(fd)) return;
     say(w, "(%s, %d, %lld)", name, how, (long long)len);
     RESULT(w, lockf(fd, how, len));
 }
@@ -57,19 +70,23 @@ static void op_foreign(struct world *w, struct draw *d) {
     int which = slot(d, 3), pipes[2];
     sprintf(p.text, "%s/f%d", w->root, which);
     say(w, "(f%d)", which);
+    /* Devices cannot be opened on a mount. */
+    struct stat st;
+    if (stat(p.text, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode))) return;
     lock.l_whence = SEEK_SET;
     if (lock.l_start < 0) lock.l_start = 0;
-    say_lock(w, &lock);
+    say_lock(w, &lock, 0);
     if (pipe(pipes) != 0) abort();
     pid_t child = fork();
     if (child == 0) {
         alarm(20);
         w->used = 0;
+        errno = 0;
         int fd = open(p.text, O_RDWR);
-        SUCCESS(w, fd);
+        say_success(w, fd);
         if (fd >= 0) {
             SUCCESS(w, fcntl(fd, F_GETLK, &lock));
-            say_lock(w, &lock);
+            say_lock(w, &lock, F_GETLK);
             RESULT(w, flock(fd, LOCK_EX | LOCK_NB));
         }
         _exit(write(pipes[1], w->text, w->used) < 0);
