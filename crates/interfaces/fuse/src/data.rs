@@ -1,6 +1,7 @@
 //! Reads and writes of file data.
 
 use crate::answer::{Answer, Refusal, done};
+use crate::file_pages::{Filling, Reading};
 use crate::filesystem::WeftFilesystem;
 use crate::open::OpenHandle;
 use crate::pages::Pages;
@@ -34,12 +35,22 @@ impl WeftFilesystem {
         fills_pages: bool,
         reply: ReplyData,
     ) {
-        let reply = if fills_pages { fill_for(handle, extent, reply) } else { Some(reply) };
-        if let Some(reply) = reply.and_then(|reply| self.splice_for(unique, handle, extent, reply)) {
-            copy_for(handle, extent, reply);
+        match fills_pages {
+            true => {
+                if let Some((reply, _reading)) = fill_for(handle, extent, reply) {
+                    self.answer_read(unique, handle, extent, reply);
+                }
+            }
+            false => self.answer_read(unique, handle, extent, reply),
         }
         if handle.pages || fills_pages {
             self.pages.after_read(&handle.file, handle.pages);
+        }
+    }
+
+    fn answer_read(&self, unique: RequestId, handle: &OpenHandle, extent: Extent, reply: ReplyData) {
+        if let Some(reply) = self.splice_for(unique, handle, extent, reply) {
+            copy_for(handle, extent, reply);
         }
     }
 
@@ -222,8 +233,13 @@ fn read_before(file: &OpenFile<RealEnv>, at: u64, buffer: &mut [u8]) -> Answer<u
     Ok(block_on(file.read_at(&mut [IoSliceMut::new(buffer)], FileOffset(at)))?)
 }
 
-/// Replies to a read for pages of the kernel, if a change of them is in progress. Otherwise returns `reply`.
-fn fill_for(handle: &OpenHandle, extent: Extent, reply: ReplyData) -> Option<ReplyData> {
+/// Replies to a read for pages of the kernel, if a change of them is in progress. Otherwise returns `reply`, and what ends the
+/// read.
+fn fill_for(
+    handle: &OpenHandle,
+    extent: Extent,
+    reply: ReplyData,
+) -> Option<(ReplyData, Reading<'_, OpenFile<RealEnv>>)> {
     READ_BUFFER.with_borrow_mut(|buffer| {
         let len = extent.len.0 as usize;
         if buffer.len() < len {
@@ -231,9 +247,9 @@ fn fill_for(handle: &OpenHandle, extent: Extent, reply: ReplyData) -> Option<Rep
         }
         let read = |buffer: &mut [u8]| read_before(&handle.file, extent.offset.0, buffer);
         match handle.kernel_pages.filling(extent.offset.0, &mut buffer[..len], read) {
-            None => return Some(reply),
-            Some(Ok(got)) => reply.data(&buffer[..got]),
-            Some(Err(Refusal(errno))) => reply.error(errno),
+            Filling::Begun(reading) => return Some((reply, reading)),
+            Filling::Done(Ok(got)) => reply.data(&buffer[..got]),
+            Filling::Done(Err(Refusal(errno))) => reply.error(errno),
         }
         None
     })

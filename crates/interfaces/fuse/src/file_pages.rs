@@ -9,9 +9,12 @@
 //! bytes of the range that differ from them, which are stores of a program. All other bytes of the page have no newer
 //! value elsewhere. After the change, the mount drops the pages that the kernel may have read before it.
 //!
+//! The remembered bytes must be exactly those that the kernel gets. So a change waits, before it begins, for reads of its pages in
+//! progress. Reads that begin later remember their bytes themselves.
+//!
 //! Nothing is remembered of files without pages: [`FilePages::begin`] and [`FilePages::applied`] then take two locks.
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use weft_core::{ByteRange, RangeSet};
@@ -29,6 +32,8 @@ pub struct FilePages<F> {
     /// change is applied after it. Acquired before `state`.
     writebacks: RwLock<()>,
     state: Mutex<State<F>>,
+    /// Notified when a read in progress ends.
+    read_ended: Condvar,
 }
 
 struct State<F> {
@@ -38,6 +43,8 @@ struct State<F> {
     mappable: BTreeMap<u64, F>,
     /// Pages that the kernel may have read since then.
     filled: RangeSet,
+    /// Reads for pages in progress whose bytes nobody remembers, because no change of them had begun.
+    reading: Vec<ByteRange>,
     changes: Vec<Change>,
     next: u64,
 }
@@ -100,10 +107,11 @@ impl<F> Default for FilePages<F> {
             writers: 0,
             mappable: BTreeMap::new(),
             filled: RangeSet::new(),
+            reading: Vec::new(),
             changes: Vec::new(),
             next: 0,
         };
-        Self { writebacks: RwLock::default(), state: Mutex::new(state) }
+        Self { writebacks: RwLock::default(), state: Mutex::new(state), read_ended: Condvar::new() }
     }
 }
 
@@ -120,6 +128,68 @@ impl<F> State<F> {
                 after.insert(pages);
             }
         }
+    }
+
+    /// Remembers the contents of the kernel's pages for the change `number` of `range`.
+    fn remember_before<E>(
+        &mut self,
+        number: u64,
+        range: ByteRange,
+        mut read: impl FnMut(&F, u64, &mut [u8]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let Some(file) = self.mappable.values().next() else { return Ok(()) };
+        let pages = pages_of(range);
+        let mut change = Change { number, range, before: BTreeMap::new(), filled_after: None };
+        for filled in self.filled.overlapping(pages).filter_map(|filled| filled.intersection(pages)) {
+            let (mut at, mut read_len) = (filled.start(), READ_LEN_MAX);
+            while at < filled.end() {
+                let mut buffer = vec![0; (filled.end() - at).min(read_len) as usize];
+                match read(file, at, &mut buffer) {
+                    Ok(got) => {
+                        // The kernel has zeros after the end of the file.
+                        buffer[got..].fill(0);
+                        change.remember(at, &buffer);
+                        at += buffer.len() as u64;
+                    }
+                    // The kernel has no page of bytes that cannot be read, and the change replaces them.
+                    Err(_)
+                        if buffer.len() as u64 == PAGE && range.start() <= at && at + PAGE <= range.end() =>
+                    {
+                        at += PAGE;
+                    }
+                    Err(error) if read_len == PAGE => return Err(error),
+                    // One page at a time from here on.
+                    Err(_) => read_len = PAGE,
+                }
+            }
+        }
+        if let Some(own) = self.changes.iter_mut().find(|own| own.number == number) {
+            *own = change;
+        }
+        Ok(())
+    }
+}
+
+/// How a read for pages is served.
+pub enum Filling<'a, F, E> {
+    /// The caller reads and answers before it drops this.
+    Begun(Reading<'a, F>),
+    /// Result of the read.
+    Done(Result<usize, E>),
+}
+
+/// A read for pages in progress, until dropped.
+pub struct Reading<'a, F>(Option<(&'a FilePages<F>, ByteRange)>);
+
+impl<F> Drop for Reading<'_, F> {
+    fn drop(&mut self) {
+        let Some((pages, range)) = self.0 else { return };
+        let mut state = pages.state.lock();
+        if let Some(index) = state.reading.iter().position(|reading| *reading == range) {
+            state.reading.swap_remove(index);
+        }
+        drop(state);
+        pages.read_ended.notify_all();
     }
 }
 
@@ -150,75 +220,61 @@ impl<F> FilePages<F> {
         !self.state.lock().filled.is_empty()
     }
 
-    /// Registers that the kernel reads pages. If a change of them is in progress, also calls `read` with a buffer, and
-    /// remembers the bytes, which the caller passes to the kernel. Otherwise returns `None`; the caller then reads.
+    /// Registers that the kernel reads pages. If a change of them is in progress, calls `read` with a buffer, remembers the
+    /// bytes, and returns its result; the caller passes the bytes to the kernel.
     pub fn filling<E>(
         &self,
         offset: u64,
         buffer: &mut [u8],
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-    ) -> Option<Result<usize, E>> {
-        let range = ByteRange::new(offset, offset.saturating_add(buffer.len() as u64))?;
+    ) -> Filling<'_, F, E> {
+        let Some(range) = ByteRange::new(offset, offset.saturating_add(buffer.len() as u64)) else {
+            return Filling::Begun(Reading(None));
+        };
         let mut state = self.state.lock();
         if state.writers == 0 {
-            return None;
+            return Filling::Begun(Reading(None));
         }
-        state.fill(pages_of(range));
-        if !state.changes.iter().any(|change| pages_of(change.range).overlaps(range)) {
-            return None;
+        let pages = pages_of(range);
+        state.fill(pages);
+        if !state.changes.iter().any(|change| pages_of(change.range).overlaps(pages)) {
+            state.reading.push(pages);
+            return Filling::Begun(Reading(Some((self, pages))));
         }
         let got = read(buffer);
         if let Ok(got) = &got {
             buffer[*got..].fill(0);
             state.changes.iter_mut().for_each(|change| change.remember(offset, buffer));
         }
-        Some(got)
+        Filling::Done(got)
     }
 
-    /// Begins a change of `range`. Reads with `read` the bytes that the kernel's pages may have in it. Returns the number
-    /// of the change.
+    /// Begins a change of `range`, after reads of its pages in progress. Reads with `read` the bytes that the kernel's pages
+    /// may have in it. Returns the number of the change.
     ///
     /// # Errors
     /// Errors of `read`; there is no change then.
     pub fn begin<E>(
         &self,
         range: ByteRange,
-        mut read: impl FnMut(&F, u64, &mut [u8]) -> Result<usize, E>,
+        read: impl FnMut(&F, u64, &mut [u8]) -> Result<usize, E>,
     ) -> Result<u64, E> {
         let _no_writebacks = self.writebacks.write();
-        let state = &mut *self.state.lock();
+        let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
-        let mut change = Change { number, range, before: BTreeMap::new(), filled_after: None };
+        // Reads that begin from here on remember their bytes, so the wait ends.
+        state.changes.push(Change { number, range, before: BTreeMap::new(), filled_after: None });
         let pages = pages_of(range);
-        // Without such an open there are no stores, and no writebacks.
-        let file = state.mappable.values().next();
-        for (filled, file) in state.filled.overlapping(pages).zip(std::iter::repeat(file)) {
-            let (Some(filled), Some(file)) = (filled.intersection(pages), file) else { continue };
-            let (mut at, mut read_len) = (filled.start(), READ_LEN_MAX);
-            while at < filled.end() {
-                let mut buffer = vec![0; (filled.end() - at).min(read_len) as usize];
-                match read(file, at, &mut buffer) {
-                    Ok(got) => {
-                        // The kernel has zeros after the end of the file.
-                        buffer[got..].fill(0);
-                        change.remember(at, &buffer);
-                        at += buffer.len() as u64;
-                    }
-                    // The kernel has no page of bytes that cannot be read, and the change replaces them.
-                    Err(_)
-                        if buffer.len() as u64 == PAGE && range.start() <= at && at + PAGE <= range.end() =>
-                    {
-                        at += PAGE;
-                    }
-                    Err(error) if read_len == PAGE => return Err(error),
-                    // One page at a time from here on.
-                    Err(_) => read_len = PAGE,
-                }
-            }
+        // Without such an open there are no stores, and no writebacks. The kernel drops all pages when there is one.
+        while !state.mappable.is_empty() && state.reading.iter().any(|reading| reading.overlaps(pages)) {
+            self.read_ended.wait(&mut state);
         }
-        state.changes.push(change);
-        Ok(number)
+        let remembered = state.remember_before(number, range, read);
+        if remembered.is_err() {
+            state.changes.retain(|change| change.number != number);
+        }
+        remembered.map(|()| number)
     }
 
     /// Registers that a change of `range` has been applied. Returns the pages that must be dropped before
@@ -267,133 +323,13 @@ impl<F> FilePages<F> {
         }
         // From now on, the old value is a store as well.
         state.changes.iter_mut().for_each(|change| change.written_back(offset, bytes));
+        // Reads and writebacks of other pages need not wait; the kernel does not read these pages meanwhile.
+        drop(state);
         write(&parts)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::RefCell;
-
-    type Server = RefCell<Vec<u8>>;
-
-    fn range(start: u64, end: u64) -> ByteRange {
-        ByteRange::new(start, end).expect("a range")
-    }
-
-    fn read(server: &Server, at: u64, buffer: &mut [u8]) -> Result<usize, ()> {
-        let server = server.borrow();
-        let from = (at as usize).min(server.len());
-        let len = buffer.len().min(server.len() - from);
-        buffer[..len].copy_from_slice(&server[from..from + len]);
-        Ok(len)
-    }
-
-    /// Pages of a file of two pages that is open for reading and writing.
-    fn pages(server: &Server) -> FilePages<&Server> {
-        let pages = FilePages::default();
-        pages.opened(Some((1, server)));
-        pages
-    }
-
-    /// Reads a page as the kernel does.
-    fn fill(pages: &FilePages<&Server>, server: &Server, page: u64) -> Vec<u8> {
-        let mut buffer = vec![0; PAGE as usize];
-        let read_page = |buffer: &mut [u8]| read(server, page * PAGE, buffer);
-        if pages.filling(page * PAGE, &mut buffer, read_page).is_none() {
-            read(server, page * PAGE, &mut buffer).expect("read");
-        }
-        buffer
-    }
-
-    fn write_back(pages: &FilePages<&Server>, server: &Server, page: u64, bytes: &[u8]) {
-        pages.write_back(page * PAGE, bytes, |parts| {
-            for part in parts {
-                let at = (page * PAGE) as usize;
-                server.borrow_mut()[at + part.start..at + part.end].copy_from_slice(&bytes[part.clone()]);
-            }
-        });
-    }
-
-    #[test]
-    fn a_writeback_keeps_the_bytes_of_a_change_in_progress() {
-        let server = RefCell::new(vec![1; 2 * PAGE as usize]);
-        let pages = pages(&server);
-        for filled_before in [true, false] {
-            server.borrow_mut().fill(1);
-            let early = filled_before.then(|| fill(&pages, &server, 0));
-            let change = pages.begin(range(100, 200), |server, at, buffer| read(server, at, buffer));
-            let change = change.expect("read");
-            let mut page = early.unwrap_or_else(|| fill(&pages, &server, 0));
-            server.borrow_mut()[100..200].fill(2);
-            (page[99], page[150]) = (7, 8);
-            write_back(&pages, &server, 0, &page);
-            let changed =
-                [server.borrow()[99], server.borrow()[100], server.borrow()[150], server.borrow()[199]];
-            assert_eq!(changed, [7, 2, 8, 2]);
-            // A store of the old value is a store.
-            page[150] = 1;
-            write_back(&pages, &server, 0, &page);
-            assert_eq!(server.borrow()[150], 1);
-            assert_eq!(pages.applied(change, Some(range(100, 200))), Some(range(0, PAGE)));
-            pages.ended(change, range(0, PAGE));
-            assert!(!pages.has_pages());
-        }
-    }
-
-    #[test]
-    fn a_page_that_cannot_be_read_can_be_overwritten_but_not_changed_in_part() {
-        let server = RefCell::new(vec![1; 2 * PAGE as usize]);
-        let pages = pages(&server);
-        (0..2).for_each(|page| drop(fill(&pages, &server, page)));
-        let begin = |changed| {
-            pages.begin(changed, |server, at, buffer| {
-                let is_damaged = at < 2 * PAGE && at + buffer.len() as u64 > PAGE;
-                if is_damaged { Err(()) } else { read(server, at, buffer) }
-            })
-        };
-        assert_eq!(begin(range(PAGE + 1, PAGE + 2)), Err(()));
-        let change = begin(range(PAGE - 1, 2 * PAGE)).expect("the damaged page is replaced");
-        // The page before it was remembered.
-        server.borrow_mut()[PAGE as usize - 1] = 2;
-        write_back(&pages, &server, 0, &[1; PAGE as usize]);
-        assert_eq!(server.borrow()[PAGE as usize - 1], 2);
-        pages.applied(change, Some(range(PAGE - 1, 2 * PAGE)));
-    }
-
-    #[test]
-    fn pages_read_after_a_change_have_to_be_dropped_by_the_next() {
-        let server = RefCell::new(vec![1; 2 * PAGE as usize]);
-        let pages = pages(&server);
-        let begin = |at| {
-            pages.begin(range(at, at + 10), |server, at, buffer| read(server, at, buffer)).expect("read")
-        };
-        let first = begin(0);
-        assert_eq!(pages.applied(first, Some(range(0, 10))), None, "no page was read");
-        fill(&pages, &server, 0);
-        let second = begin(5);
-        assert_eq!(pages.applied(second, Some(range(5, 15))), Some(range(0, PAGE)));
-        fill(&pages, &server, 0);
-        pages.ended(second, range(0, PAGE));
-        let third = begin(PAGE);
-        assert_eq!(pages.applied(third, Some(range(PAGE, PAGE + 10))), None, "another page");
-        let fourth = begin(0);
-        assert_eq!(pages.applied(fourth, Some(range(0, 10))), Some(range(0, PAGE)));
-        pages.ended(fourth, range(0, PAGE));
-        assert!(!pages.has_pages());
-    }
-
-    #[test]
-    fn files_without_writers_remember_nothing() {
-        let server = RefCell::new(vec![1; 10]);
-        let pages: FilePages<&Server> = FilePages::default();
-        fill(&pages, &server, 0);
-        assert!(!pages.has_pages());
-        pages.opened(Some((1, &server)));
-        assert_eq!(fill(&pages, &server, 0)[..11], [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0]);
-        assert!(pages.has_pages());
-        pages.closed(1);
-        assert!(!pages.has_pages());
-    }
-}
+mod model;
+#[cfg(test)]
+mod tests;
