@@ -1,6 +1,7 @@
 //! Attributes, extended attributes, and space.
 
 use crate::answer::Answer;
+use crate::caller::identity;
 use crate::convert::set_time;
 use crate::failures;
 use crate::filesystem::WeftFilesystem;
@@ -13,13 +14,13 @@ use weft_client::StatFs;
 use weft_core::{ByteLen, FileId};
 use weft_env::Env;
 use weft_env::real::block_on;
-use weft_wire::meta::{Attr, SetAttr};
+use weft_wire::meta::{Attr, FileType, InodePath, SetAttr, Writer};
 
 /// Block size of `statfs`.
 const STATFS_BLOCK: u32 = 4096;
 
 /// Changes that `setattr` requests.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub struct Changes {
     pub mode: Option<u32>,
     pub uid: Option<u32>,
@@ -75,6 +76,9 @@ impl WeftFilesystem {
     ) -> Answer<Attr> {
         let client = self.client(request);
         let at = self.inode_proofs.inode(ino);
+        if changes == Changes::default() {
+            return self.take_set_ids_at(request, &at);
+        }
         if let Some(size) = changes.size {
             match fh.and_then(|fh| self.files.get(fh.0)) {
                 Some(handle) => {
@@ -109,6 +113,21 @@ impl WeftFilesystem {
             block_on(client.set_attr(&at, set))?;
         }
         Ok(block_on(client.stat_last_known(&at))?.attr)
+    }
+
+    /// Clears the set-id bits of a file that is not a directory. The kernel asks for no change at all when it wants that, for
+    /// `chown(-1, -1)` and for a change of the bytes.
+    fn take_set_ids_at(&self, request: &Request, at: &InodePath) -> Answer<Attr> {
+        let client = self.client(request);
+        let found = block_on(client.stat_last_known(at))?.attr;
+        // The message does not say whether the caller has the file open for writing, so others may not cause it.
+        let may = || request.uid() == found.uid || block_on(client.access(at, libc::W_OK as u32)).is_ok();
+        if found.kind == FileType::Directory || found.mode & SET_IDS == 0 || !may() {
+            return Ok(found);
+        }
+        let is_member = request.uid() == 0 || identity(request).in_group(found.gid);
+        let written_by = Some(if is_member { Writer::Member } else { Writer::Other });
+        Ok(block_on(client.set_attr(at, SetAttr { written_by, ..SetAttr::default() }))?)
     }
 
     /// Sets an extended attribute.

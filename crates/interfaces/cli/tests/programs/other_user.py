@@ -110,6 +110,11 @@ def set_ids():
     with open("file", "r+b") as f:
         f.write(b"b")
     assert os.stat("file").st_mode & 0o7777 == 0o6777
+    # A change of the owner clears them, even to the same one.
+    for mode, left in (0o6777, 0o777), (0o6666, 0o2666):
+        os.chmod("file", mode)
+        os.chown("file", -1, -1)
+        assert os.stat("file").st_mode & 0o7777 == left, oct(mode)
     os.unlink("file")
 
 
