@@ -2,11 +2,14 @@
 //!
 //! A close returns to the program before the mount has handled the end of the open file. The kernel reports that end before
 //! the program's next request, but another thread may serve that one first. A program must not see a lock that it gave back by
-//! closing. So a request that meets a lock of an open file waits until no thread can have such an end in its hands.
+//! closing. So a request that meets a lock of an open file waits for the ends that the kernel had reported before. It waits
+//! until each thread has slept once, and so has begun the end that it may have had in its hands. Then it waits for the ends
+//! that have begun by now; later ones do not prolong the wait.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Pause between looks at the serving threads.
@@ -16,38 +19,63 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Prefix of the names of threads that serve the kernel (fuser 0.18).
 const SERVING: &str = "fuser-";
 
-/// Ends of open files in progress.
+/// Ends of open files, numbered in the order in which they begin.
 #[derive(Default)]
-pub struct Releases(AtomicU32);
+pub struct Releases {
+    /// Number of ends that have begun. Changed without a lock, for which a thread could sleep.
+    begun: AtomicU64,
+    handled: Mutex<Handled>,
+}
+
+/// Ends that are handled.
+#[derive(Default)]
+struct Handled {
+    /// Number of first ends that are all handled.
+    first: u64,
+    /// Numbers of others.
+    later: BTreeSet<u64>,
+}
 
 /// End of an open file in progress, until dropped.
-pub struct Releasing<'a>(&'a Releases);
+pub struct Releasing<'a>(&'a Releases, u64);
 
 impl Drop for Releasing<'_> {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::SeqCst);
+        let handled = &mut *self.0.handled.lock();
+        handled.later.insert(self.1);
+        while handled.later.remove(&handled.first) {
+            handled.first += 1;
+        }
     }
 }
 
 impl Releases {
     /// Begins the end of an open file, before its thread can sleep.
     pub fn begin(&self) -> Releasing<'_> {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        Releasing(self)
+        Releasing(self, self.begun.fetch_add(1, Ordering::SeqCst))
     }
 
     /// Whether a thread handles the end of an open file.
     pub fn are_in_progress(&self) -> bool {
-        self.0.load(Ordering::SeqCst) > 0
+        !self.are_handled(self.begun.load(Ordering::SeqCst))
+    }
+
+    /// Whether the first `begun` ends are handled.
+    fn are_handled(&self, begun: u64) -> bool {
+        self.handled.lock().first >= begun
     }
 
     /// Waits until all ends that the kernel has reported before this call are handled.
     pub fn settle(&self) {
         let until = Instant::now() + WAIT_MAX;
         let mut left = serving_threads();
+        let mut begun = None;
         loop {
             left.retain(|thread| !is_asleep(thread));
-            if left.is_empty() && !self.are_in_progress() || Instant::now() >= until {
+            if left.is_empty() {
+                begun = begun.or_else(|| Some(self.begun.load(Ordering::SeqCst)));
+            }
+            if begun.is_some_and(|begun| self.are_handled(begun)) || Instant::now() >= until {
                 return;
             }
             std::thread::sleep(PAUSE);
@@ -95,7 +123,19 @@ mod tests {
             });
             has_begun.recv().expect("sent");
             releases.settle();
-            assert_eq!(releases.0.load(Ordering::SeqCst), 0);
+            assert!(!releases.are_in_progress());
         });
+    }
+
+    #[test]
+    fn a_wait_does_not_count_ends_that_begin_later() {
+        let releases = Releases::default();
+        let first = releases.begin();
+        let begun = releases.begun.load(Ordering::SeqCst);
+        let later = releases.begin();
+        assert!(!releases.are_handled(begun));
+        drop(first);
+        assert!(releases.are_handled(begun) && releases.are_in_progress());
+        drop(later);
     }
 }
