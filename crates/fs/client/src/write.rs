@@ -60,9 +60,45 @@ impl<E: Env> OpenFile<E> {
         }
     }
 
+    /// Writes pages of the kernel like [`OpenFile::write_at`], but does not wait until other mounts have dropped theirs:
+    /// these may wait for the reply to this write. [`OpenFile::report_write`] has to follow.
+    ///
+    /// # Errors
+    /// Errors of [`OpenFile::write_at`].
+    pub async fn write_back_at(&self, bufs: &[IoSlice<'_>], offset: FileOffset) -> Result<usize> {
+        self.check_write().await?;
+        if self.state.replica().is_some() {
+            return self.write_at(bufs, offset).await;
+        }
+        self.write_unreported(self.state.layout_version()?, bufs, offset, None).await
+    }
+
+    /// Makes other mounts drop their pages of a range after [`OpenFile::write_back_at`].
+    pub async fn report_write(&self, extent: Extent) {
+        self.state.invalidate_if_cached(extent).await;
+    }
+
+    /// Returns whether [`OpenFile::report_write`] sends a message.
+    pub fn reports_writes(&self) -> bool {
+        self.state.cached_elsewhere()
+    }
+
     /// Writes to the file's own datafiles, or to the metadata if the file is inline.
     #[inline]
     pub(crate) async fn write_original(
+        &self,
+        version: &LayoutVersion<E>,
+        bufs: &[IoSlice<'_>],
+        offset: FileOffset,
+        grant: Option<&AppendGrant>,
+    ) -> Result<usize> {
+        let count = self.write_unreported(version, bufs, offset, grant).await?;
+        self.state.invalidate_if_cached(Extent::new(offset.0, count as u64)).await;
+        Ok(count)
+    }
+
+    #[inline]
+    async fn write_unreported(
         &self,
         version: &LayoutVersion<E>,
         bufs: &[IoSlice<'_>],
@@ -75,10 +111,7 @@ impl<E: Env> OpenFile<E> {
         let access = state.observe(extent);
         if let Some(inline_max) = version.inline_max {
             match state.write_inline(inline_max, Some(offset), bufs).await {
-                Ok(_) => {
-                    state.invalidate_if_cached(extent).await;
-                    return Ok(len);
-                }
+                Ok(_) => return Ok(len),
                 Err(error) if error.is_stale_layout() => {}
                 Err(error) => {
                     state.written.mark_uncertain();
@@ -94,7 +127,10 @@ impl<E: Env> OpenFile<E> {
             result => result,
         };
         match result {
-            Ok(count) => state.note_write(Extent::new(offset.0, count as u64)).await,
+            Ok(count) => {
+                let extent = Extent::new(offset.0, count as u64);
+                state.written.note(extent, state.session.core.env.now());
+            }
             Err(_) => state.written.mark_uncertain(),
         }
         result.map_err(|error| error.about(&state.path))

@@ -64,6 +64,56 @@ fn operations_on_two_mounts_neither_hang_nor_lose_bytes() {
     }
 }
 
+/// Two mounts that keep pages of a file store into one page of it. To drop the page, each has to write it back first.
+#[test]
+fn two_mounts_that_store_into_one_page_do_not_wait_for_each_other() {
+    if !mounts::possible() {
+        return;
+    }
+    const ROUNDS: u8 = 20;
+    let cluster = Embedded::started();
+    let mounts = ["a", "b"].map(|name| Mounted::new(&cluster, name));
+    std::fs::write(mounts[0].at("file"), [0; 3 * PAGE]).expect("made");
+    let watchdog = Watchdog::new(&mounts, LIMIT_S);
+    // Each mount may keep pages, because no program has the file open for writing yet.
+    let kept = mounts.each_ref().map(|mount| {
+        let file = std::fs::File::open(mount.at("file")).expect("opened");
+        file.read_exact_at(&mut [0; 3 * PAGE], 0).expect("read");
+        file
+    });
+    let open = |mount: &Mounted| OpenOptions::new().read(true).write(true).open(mount.at("file"));
+    let files = mounts.each_ref().map(|mount| open(mount).expect("opened"));
+    let maps = files.each_ref().map(|file| Map::new(file, 3 * PAGE, true));
+    let both = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for (number, (map, file)) in maps.iter().zip(&files).enumerate() {
+            let (both, watchdog) = (&both, &watchdog);
+            scope.spawn(move || {
+                for round in 1..=ROUNDS {
+                    both.wait();
+                    watchdog.expect(&format!("mount {number}, round {round}"));
+                    map.store(number * 2048, &[round; 8]);
+                    map.store((1 + number) * PAGE, &[round; 8]);
+                    match round % 2 {
+                        0 => map.sync(),
+                        _ => file.sync_all().expect("synchronized"),
+                    }
+                }
+            });
+        }
+    });
+    drop((maps, files, kept));
+    for mount in &mounts {
+        let whole = std::fs::read(mount.at("file")).expect("read");
+        for number in 0..2 {
+            assert_eq!(whole[(1 + number) * PAGE..][..8], [ROUNDS; 8], "the page of mount {number}");
+        }
+    }
+    let logs = std::fs::read_dir(cluster.state().join("log")).expect("logs").flatten();
+    let logs: String = logs.map(|log| std::fs::read_to_string(log.path()).expect("text")).collect();
+    assert!(!logs.contains("did not drop its pages"), "{logs}");
+}
+
 /// A store and a write of other bytes of one page at a time: the kernel reads the page while the write is on its way to
 /// the server.
 #[test]

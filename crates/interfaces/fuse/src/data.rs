@@ -105,13 +105,13 @@ impl WeftFilesystem {
         });
     }
 
-    /// Writes pages of the kernel, which programs have stored into, and replies. The kernel locks these pages until the
-    /// reply, so it waits for nothing that waits for them.
+    /// Writes pages of the kernel, which programs have stored into, and replies. The kernel keeps these pages until the
+    /// reply, so this waits for nothing that waits for them; other mounts learn of it later.
     pub fn write_back_for(&self, handle: &OpenHandle, offset: FileOffset, data: &[u8], reply: ReplyWrite) {
         let write = |part: Range<usize>| {
             let (at, bytes) = (FileOffset(offset.0 + part.start as u64), &data[part]);
             // The kernel ignores a smaller count.
-            match block_on(handle.file.write_at(&[IoSlice::new(bytes)], at))? {
+            match block_on(handle.file.write_back_at(&[IoSlice::new(bytes)], at))? {
                 written if written < bytes.len() => Err(Errno::ENOSPC.into()),
                 _ => Ok(()),
             }
@@ -119,6 +119,10 @@ impl WeftFilesystem {
         let write_all = |parts: &[Range<usize>]| parts.iter().cloned().try_for_each(write);
         let result: Answer<()> = handle.kernel_pages.write_back(offset.0, data, write_all);
         handle.wrote.store(true, Relaxed);
+        let range = ByteRange::new(offset.0, offset.0.saturating_add(data.len() as u64));
+        if let Some(range) = range.filter(|_| handle.file.reports_writes()) {
+            self.pages.reporter.report_later(handle.file.file(), || handle.file.clone(), range);
+        }
         match result {
             Ok(()) => reply.written(data.len() as u32),
             Err(Refusal(errno)) => reply.error(errno),

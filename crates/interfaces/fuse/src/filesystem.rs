@@ -489,8 +489,7 @@ impl Filesystem for WeftFilesystem {
         lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.flush_handle(fh, lock_owner);
-        reply.ok();
+        self.flush_handle(fh, lock_owner, move || reply.ok());
     }
 
     fn release(
@@ -508,7 +507,12 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn fsync(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        done(self.handle(fh).and_then(|handle| Ok(block_on(handle.file.sync())?)), reply);
+        let handle = match self.handle(fh) {
+            Ok(handle) => handle,
+            Err(Refusal(errno)) => return reply.error(errno),
+        };
+        let synced = block_on(handle.file.sync()).map_err(Refusal::from);
+        self.pages.reporter.then(handle.file.file(), Box::new(move || done(synced, reply)));
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

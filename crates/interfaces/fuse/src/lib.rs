@@ -34,6 +34,7 @@ mod pages;
 mod private;
 mod releases;
 mod replaced_names;
+mod reporter;
 mod splice;
 
 pub use private::{PrivateMount, mount_private};

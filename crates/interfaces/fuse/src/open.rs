@@ -98,15 +98,15 @@ impl WeftFilesystem {
         }
     }
 
-    /// Handles the close of a descriptor, which need not be the last one of this open.
-    pub fn flush_handle(&self, fh: FileHandle, owner: LockOwner) {
-        if let Some(handle) = self.files.get(fh.0) {
-            self.release_locks_of(&handle.file, fh, owner.0);
-            // Mappings on other mounts must see the written bytes when this close returns; the release comes later.
-            if handle.wrote.swap(false, Ordering::Relaxed) {
-                block_on(handle.file.invalidate_other_mounts());
-            }
+    /// Handles the close of a descriptor, which need not be the last one of this open, and calls `answer`.
+    pub fn flush_handle(&self, fh: FileHandle, owner: LockOwner, answer: impl FnOnce() + Send + 'static) {
+        let Some(handle) = self.files.get(fh.0) else { return answer() };
+        self.release_locks_of(&handle.file, fh, owner.0);
+        // Mappings on other mounts must see the written bytes when this close returns; the release comes later.
+        if handle.wrote.swap(false, Ordering::Relaxed) {
+            block_on(handle.file.invalidate_other_mounts());
         }
+        self.pages.reporter.then(handle.file.file(), Box::new(answer));
     }
 
     /// Handles the close of the last descriptor of this open.

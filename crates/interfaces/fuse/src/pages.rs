@@ -24,6 +24,7 @@ use crate::dropper::{ALL, Dropper};
 use crate::file_pages::FilePages;
 use crate::leased_names::LeasedNames;
 use crate::open::OpenHandle;
+use crate::reporter::Reporter;
 use fuser::Notifier;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -48,6 +49,7 @@ pub struct Pages {
     client: Client<RealEnv>,
     kept: Mutex<Kept>,
     dropper: Arc<Dropper>,
+    pub reporter: Arc<Reporter>,
     /// Names and attributes that the kernel may use, whose changes are reported like those of pages.
     pub names: LeasedNames,
     /// Whether the metadata service is currently unable to report writes.
@@ -79,6 +81,7 @@ impl Pages {
             client,
             kept: Mutex::default(),
             dropper: Dropper::new(),
+            reporter: Arc::default(),
             names: LeasedNames::default(),
             disconnected: AtomicBool::new(true),
         })
@@ -150,6 +153,7 @@ impl Pages {
     /// Ends the tasks when they have nothing left to do.
     pub fn end(&self) {
         self.dropper.end();
+        self.reporter.end();
     }
 
     /// After a read that filled pages, drops those pages whose invalidation would not be reported: all pages while
@@ -213,6 +217,7 @@ impl Pages {
     /// If the system cannot create a thread.
     pub fn serve(self: &Arc<Self>, notifier: Notifier) -> io::Result<()> {
         self.dropper.serve(notifier.clone())?;
+        self.reporter.serve()?;
         let weak = Arc::downgrade(self);
         let client = self.client.clone();
         std::thread::Builder::new().name("weft-pages".to_owned()).spawn(move || {
