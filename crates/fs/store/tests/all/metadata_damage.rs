@@ -185,8 +185,23 @@ fn a_lost_record_of_synced_frames_is_refused_and_an_earlier_version_gets_one() {
     identity[8] = 4;
     let crc = crc32fast::hash(&identity).to_le_bytes();
     identity.extend_from_slice(&crc);
-    std::fs::write(dir.path().join("identity"), identity).expect("written");
+    let former = identity;
+    std::fs::write(dir.path().join("identity"), &former).expect("written");
+    let synced = std::fs::read(dir.path().join("synced")).expect("read");
     std::fs::remove_file(dir.path().join("synced")).expect("removed");
+    let log = dir.path().join("log.0");
+    let good = std::fs::read(&log).expect("read");
+    for len in [0, 20_000] {
+        std::fs::write(&log, &good[..len]).expect("written");
+        refused(dir.path(), &format!("log.0 has {len} bytes, but was made with 262144"));
+        // An interrupted upgrade has recorded the frame.
+        std::fs::write(&log, &vec![0; good.len()]).expect("written");
+        std::fs::write(dir.path().join("synced"), &synced).expect("written");
+        refused(dir.path(), "frame 50 was synced in log.0");
+        std::fs::remove_file(dir.path().join("synced")).expect("removed");
+        std::fs::write(dir.path().join("identity"), &former).expect("written");
+    }
+    std::fs::write(&log, &good).expect("written");
     let journal = open(dir.path()).expect("opens");
     assert_eq!(rows(&journal), ROWS);
     block_on(journal.shutdown()).expect("ends in order");

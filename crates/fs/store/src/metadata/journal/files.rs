@@ -118,20 +118,44 @@ pub(super) async fn read_all<F: File>(file: &F) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Creates the file `synced` of a database that an earlier version made, or whose file is lost.
-pub(super) async fn make_synced<D: Dir>(dir: &D) -> io::Result<()>
+/// Creates the file `synced` of a database that an earlier version made, or whose file is lost. Keeps what an
+/// interrupted upgrade has recorded. Fails if a log is shorter than every version made it, unless `accepts_loss`: an
+/// empty log would look like one that was never used.
+pub(super) async fn make_synced<D: Dir>(
+    dir: &D,
+    log_len: ByteLen,
+    accepts_loss: bool,
+) -> Result<(), OpenError>
 where
     D::File: File,
 {
-    let mut synced = Synced::default();
-    for (name, len) in LOGS.into_iter().zip(&mut synced.lens) {
+    let file = dir.open(SYNCED, OpenMode::CREATE).await?.blocking();
+    let mut synced = progress::read(&file)?.unwrap_or_default();
+    for (index, name) in LOGS.into_iter().enumerate() {
         // A length counts only once it is on the disk.
-        dir.open(name, OpenMode::WRITE).await?.sync().await?;
-        *len = dir.meta(name).await?.len.0;
+        let log = match dir.open(name, OpenMode::WRITE).await {
+            Ok(log) => log,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(gone(name).into()),
+            Err(error) => return Err(error.into()),
+        };
+        log.sync().await?;
+        let len = log.meta().await?.len;
+        if len < log_len && !accepts_loss {
+            let (len, log_len) = (len.0, log_len.0);
+            return Err(lost(format!(
+                "{name} has {len} bytes, but was made with {log_len}: its end is missing"
+            )));
+        }
+        synced.lens[index] = synced.lens[index].max(len.0);
     }
-    let file = dir.open(SYNCED, OpenMode::CREATE).await?;
-    progress::begin(&file.blocking(), &synced)?;
-    dir.sync("").await
+    progress::begin(&file, &synced)?;
+    Ok(dir.sync("").await?)
+}
+
+/// Returns the error of a file that does not exist.
+pub(super) fn gone(name: &str) -> io::Error {
+    let what = format!("{name} is gone; restore the metadata path from a copy");
+    io::Error::new(io::ErrorKind::NotFound, what)
 }
 
 /// State of the logs at a start.

@@ -41,7 +41,7 @@ use super::log::{LogKey, append_change, start_frame};
 use crate::emulate::{Emulated, Emulator};
 use checkpointer::DEFERRED_MAX;
 use files::{
-    BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, RESERVE, Recovered, SUMS, SYNCED, check_empty, format,
+    BASE, IDENTITY, IDENTITY_NEW, LOCK, LOGS, RESERVE, Recovered, SUMS, SYNCED, check_empty, format, gone,
     make_synced, read_all, recover, store_identity,
 };
 use parking_lot::{Mutex, RwLock};
@@ -303,7 +303,7 @@ impl<E: Env> Journal<E> {
         reserve.release_if_full().await;
         let is_synced_lost = spec.accept_lost_log && dir.meta(SYNCED).await.is_err();
         if !Identity::has_synced(&found) || is_synced_lost {
-            make_synced(&dir).await?;
+            make_synced(&dir, options.log_len, spec.accept_lost_log).await?;
         }
         if found != identity.encode() {
             // Of an earlier version, which would not find later changes.
@@ -315,10 +315,7 @@ impl<E: Env> Journal<E> {
                 let device = device.clone().filter(|_| number > 0);
                 Ok(Emulated::new(file.blocking(), device.map(|device| (device, number))))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let what = format!("{name} is gone; restore the metadata path from a copy");
-                Err(io::Error::new(error.kind(), what))
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone(name)),
             Err(error) => Err(error),
         };
         let logs = [open(LOGS[0], 1).await?, open(LOGS[1], 2).await?];
