@@ -5,15 +5,15 @@
 //! | found | action |
 //! | --- | --- |
 //! | empty directory | format a new log |
-//! | journal of this boot | replay it: the system still has all writes of the killed process |
+//! | clean shutdown, same boot | replay it |
 //! | older boot, clean shutdown | replay it; drop copies, because the disk may have lost the original |
-//! | older boot, no clean shutdown | verify unsealed payloads; replay without torn puts; drop clean entries |
+//! | no clean shutdown | verify unsealed payloads; replay without torn puts; drop clean entries |
 //! | a durable frame is missing | fail with [`OpenLogError::Damaged`] |
 //! | fallback journal of this log | replay that one instead; the log accepts no puts |
 //! | fallback journal of another log | its dirty ranges become lost ranges of this log |
 //!
 //! Clean entries are dropped after a loss of power, because it may have undone a `Forget` and kept the disk's newer
-//! bytes.
+//! bytes. An SSD can lose its cache while the machine runs on, so the same rules hold in the same boot.
 
 use super::fallback_journal::{self, Health};
 use super::filter::Filter;
@@ -405,34 +405,40 @@ impl<E: Env> Opening<'_, E> {
             return Err(self.damaged(format!("journal at frame {}", last + 1)));
         }
 
-        let lost_memory = scan.boot != self.env.boot();
+        let has_booted = scan.boot != self.env.boot();
         let mut torn = BTreeSet::new();
-        if lost_memory && self.env.hollow(0).is_none() {
+        // An SSD that failed may have dropped payloads. Reading them reports it.
+        let is_fallback = files.len() < FILES.len();
+        if (has_booted || !scan.is_orderly && !is_fallback) && self.env.hollow(0).is_none() {
             for put in replay::unsealed(&files[file], &scan, key) {
                 let location = put.location;
-                let is_intact = async {
-                    let mut bytes =
-                        vec![0; usize::try_from(put.extent.len()).ok()?.min(identity.segment_len as usize)];
+                let read = async {
+                    let len = usize::try_from(put.extent.len()).map_err(io::Error::other)?;
+                    let mut bytes = vec![0; len.min(identity.segment_len as usize)];
                     let offset = u64::from(location.segment) * u64::from(identity.segment_len)
                         + u64::from(location.position);
                     let in_flight = begin(device, DeviceAction::Read, PAYLOADS_NUMBER, offset, bytes.len());
-                    let got = payloads
-                        .read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(offset))
-                        .await
-                        .ok()?;
+                    let got =
+                        payloads.read_at(&mut [IoSliceMut::new(&mut bytes)], LocalOffset(offset)).await?;
                     emulate::finish(in_flight).await;
-                    (got == bytes.len() && check(&bytes, location, put.generation) == put.check).then_some(())
+                    Ok::<_, io::Error>(
+                        got == bytes.len() && check(&bytes, location, put.generation) == put.check,
+                    )
                 };
-                if is_intact.await.is_none() {
+                // In the same boot, an unreadable payload is no proof of a lost cache. Reading it reports the error.
+                if !read.await.unwrap_or(!has_booted) {
                     torn.insert((location.segment, location.position));
                 }
             }
         }
+        // A killed process leaves its writes in the system's memory. But nothing proves that the SSD has not lost its cache
+        // since the system wrote them there.
+        let lost_memory = has_booted || !scan.is_orderly;
         let mut map = Map::new(Segments::new(identity.segments, identity.segment_len));
         let replayed = replay::replay(&files[file], &scan, key, &torn, &mut map);
         replayed.map_err(|what| self.damaged(format!("journal ({what})")))?;
         if lost_memory {
-            // The loss of power may have undone a `Forget`, so the disk may have newer bytes.
+            // The loss of power, or of the SSD's cache, may have undone a `Forget`, so the disk may have newer bytes.
             map.drop_evictable(|state| state == PieceState::Copy || !scan.is_orderly);
         }
         let bytes = |count: fn(&super::map::ClassTotal) -> u64| ByteLen(map.classes.iter().map(count).sum());

@@ -57,7 +57,7 @@ pub struct Lost {
 pub struct Recovered {
     /// True when the log was formatted by this open.
     pub is_new: bool,
-    /// True when the machine has booted since an unclean shutdown of the log. Clean entries were dropped.
+    /// True when the last shutdown of the log was not clean: the SSD may have lost its cache. Clean entries were dropped.
     pub after_power_loss: bool,
     /// Number of entries in the mapping.
     pub entries: u64,

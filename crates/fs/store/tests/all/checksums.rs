@@ -355,6 +355,69 @@ fn after_a_loss_of_power_good_bytes_are_readable_and_sealed_ones_verified() {
     assert!(sealed_flips > 50, "only {sealed_flips} datafiles had bytes");
 }
 
+/// Nothing tells a lost cache from damage then, so a block that does not match is an error. Other blocks are readable.
+#[test]
+fn a_disk_that_loses_its_cache_without_a_reboot_costs_single_blocks() {
+    const BLOCK: u64 = 4096;
+    let (mut readable, mut damaged) = (0, 0);
+    for module in MODULES {
+        for seed in 0..30 {
+            eprintln!("{module:?}, seed {seed}");
+            let mut sim = Sim::with_seed(seed);
+            let env = sim.node("node");
+            let control = sim.control();
+            let sealed: Vec<u8> = (0..20_000_u32).map(|at| (at / 7) as u8).collect();
+            let (world, bytes) = (env.clone(), sealed.clone());
+            sim.block_on(&env, async move {
+                let target = open(&world, module).await;
+                write(&target, key(1), 0, &bytes).await;
+                target.sync(key(1)).await.expect("sync");
+                assert!(target.settle(key(1)).await.expect("seal"));
+                target.release();
+            });
+            let model = Arc::new(Mutex::new((Versions::new(), None)));
+            sim.start(&env, "writer", write_on(env.clone(), module, seed, Arc::clone(&model)));
+            sim.run_for(Nanos(Rng::new(seed + 1000).below(40_000_000)));
+            control.power_cut(&env);
+            let env = control.restart_in_same_boot(&env);
+            let world = env.clone();
+            let found = sim.block_on(&env, async move {
+                let target = open(&world, module).await;
+                assert!(read(&target, key(1), 0, LEN_MAX).await.expect("read") == sealed);
+                let mut found = [0, 0];
+                for file in 7..10 {
+                    let key = key(file);
+                    let len = target.meta(key).await.expect("meta").map_or(0, |meta| meta.len.0);
+                    for at in (0..len).step_by(BLOCK as usize) {
+                        let is_damaged = match read(&target, key, at, BLOCK).await {
+                            Ok(_) => false,
+                            // The name of the checksum file was never synced.
+                            Err(DatafileError::ChecksumsMissing { .. }) => break,
+                            Err(DatafileError::Damaged { start, end, .. }) => {
+                                assert!(start == at && end <= at + BLOCK, "{start}..{end} at {at}");
+                                true
+                            }
+                            Err(error) => panic!("{error}"),
+                        };
+                        found[usize::from(is_damaged)] += 1;
+                        if is_damaged && at + BLOCK <= len {
+                            let new = [7; BLOCK as usize];
+                            write(&target, key, at, &new).await;
+                            assert!(
+                                read(&target, key, at, BLOCK).await.expect("a whole block is new") == new
+                            );
+                        }
+                    }
+                }
+                found
+            });
+            readable += found[0];
+            damaged += found[1];
+        }
+    }
+    assert!(readable > 100 && damaged > 10, "{readable} blocks are readable, {damaged} are not");
+}
+
 #[test]
 fn concurrent_reads_and_writes_of_a_block_see_no_damage() {
     for seed in 0..30 {

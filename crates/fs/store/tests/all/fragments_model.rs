@@ -369,6 +369,8 @@ enum End {
     Killed,
     PowerCutAtSync(u64),
     PowerCut,
+    /// Both devices lose their caches, and the process ends, while the machine runs on.
+    CachesLost,
     /// The SSD fails to write at some time, the process is killed later, and the SSD works again.
     SsdFails,
 }
@@ -414,7 +416,7 @@ fn live<'a>(
         End::Orderly | End::PowerCutAtSync(_) => {
             sim.try_block_on(node, life);
         }
-        End::Killed | End::PowerCut | End::SsdFails => {
+        End::Killed | End::PowerCut | End::CachesLost | End::SsdFails => {
             sim.start(node, "driver", life);
             let time = model.borrow_mut().rng.below(60_000_000);
             if end == End::SsdFails {
@@ -429,12 +431,16 @@ fn live<'a>(
     sim.power_cut_at_sync(node, u64::MAX);
     match end {
         End::Killed | End::SsdFails => sim.kill(node),
-        End::PowerCut => sim.power_cut(node),
+        End::PowerCut | End::CachesLost => sim.power_cut(node),
         _ => {}
     }
     sim.set_disk_faults(node, Path::new("/ssd"), DiskFaults::default());
-    let lost_power = matches!(end, End::PowerCut | End::PowerCutAtSync(_)) && !sim.is_alive(node);
-    let node = sim.restart(node);
+    let lost_power =
+        matches!(end, End::PowerCut | End::CachesLost | End::PowerCutAtSync(_)) && !sim.is_alive(node);
+    let node = match end {
+        End::CachesLost => sim.control().restart_in_same_boot(node),
+        _ => sim.restart(node),
+    };
     if lost_power {
         let model = &mut *model.borrow_mut();
         model.files.iter_mut().for_each(|file| file.lose_power(&mut model.rng));
@@ -485,13 +491,14 @@ fn every_kind_of_end_leaves_the_newest_bytes() {
         for life in 0..8 {
             let (pick, cut) = {
                 let rng = &mut model.borrow_mut().rng;
-                (rng.below(4), 1 + rng.below(20))
+                (rng.below(5), 1 + rng.below(20))
             };
             let end = match pick {
                 _ if life == 0 => End::Orderly,
                 0 => End::Orderly,
                 1 => End::PowerCut,
                 2 => End::PowerCutAtSync(cut),
+                3 => End::CachesLost,
                 _ => End::Killed,
             };
             println!("life {life}: {end:?}");
@@ -557,7 +564,11 @@ fn payloads_replaced_by_torn_puts_still_exist() {
         let mut machine = node(&sim);
         for life in 0..10 {
             let cut = model.borrow_mut().rng.below(60);
-            let end = if life % 2 == 0 { End::PowerCut } else { End::PowerCutAtSync(1 + cut) };
+            let end = match life % 3 {
+                0 => End::PowerCut,
+                1 => End::PowerCutAtSync(1 + cut),
+                _ => End::CachesLost,
+            };
             println!("seed {seed} life {life}: {end:?}");
             (machine, _) = live(&mut sim, &machine, &model, 250, end, true);
         }
