@@ -6,7 +6,7 @@ use common::mounts::{self, Mounted};
 use common::{Embedded, isolated, needs, succeeded};
 
 /// Program that takes locks of all kinds.
-const LOCKS: &str = include_str!("programs/locks.py");
+const LOCKS: &str = concat!(include_str!("programs/children.py"), include_str!("programs/locks.py"));
 
 #[test]
 fn locks_on_a_mount_are_those_of_the_kernel() {

@@ -8,7 +8,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 /// Program that acts as another user.
-const OTHER_USER: &str = include_str!("programs/other_user.py");
+const OTHER_USER: &str =
+    concat!(include_str!("programs/children.py"), include_str!("programs/other_user.py"));
 
 #[test]
 fn another_user_runs_programs_without_reading_them_and_clears_set_id_bits() {

@@ -22,22 +22,6 @@ def takes(lock, *arguments):
         return False
 
 
-def child(work):
-    """Runs `work` in a new process, and returns its answer."""
-    r, w = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.write(w, repr(work()).encode())
-        finally:
-            os._exit(0)
-    os.close(w)
-    with os.fdopen(r) as answer:
-        text = answer.read()
-    os.waitpid(pid, 0)
-    return eval(text)
-
-
 def held_by_child(lock):
     """Starts a process that takes a lock and waits for its end by a signal."""
     r, w = os.pipe()
