@@ -151,8 +151,17 @@ fn is_displacement(before: &[u8]) -> bool {
     })
 }
 
-/// Whether `before` loads the number of a call by path into `eax`.
+/// Whether `before` loads the number of a call by path into `eax`: by `mov` to it or to `rax`, or by `push` and `pop`.
 fn is_by_path(before: &[u8]) -> bool {
+    let is_call = |number: u32| BY_PATH.iter().any(|range| range.contains(&number));
+    let long = before.windows(7).filter_map(|code| code.strip_prefix(&[0x48, 0xc7, 0xc0]));
+    let mut long = long.filter_map(|number| number.first_chunk().copied()).map(u32::from_le_bytes);
+    // The operand of this `push` is extended with its sign.
+    let is_push =
+        |code: &[u8]| code[0] == 0x6a && code[1] < 0x80 && code[2] == 0x58 && is_call(code[1].into());
+    if long.any(is_call) || before.windows(3).any(is_push) {
+        return true;
+    }
     let is_load = |at: usize| {
         // With this prefix, the register is `r8d`.
         let is_other_register = at > 0 && before[at - 1] & 0xf1 == 0x41;
@@ -161,7 +170,7 @@ fn is_by_path(before: &[u8]) -> bool {
     let loads = (0..before.len().saturating_sub(4)).filter(|at| is_load(*at));
     let mut numbers =
         loads.map(|at| u32::from_le_bytes([before[at + 1], before[at + 2], before[at + 3], before[at + 4]]));
-    numbers.any(|number| BY_PATH.iter().any(|range| range.contains(&number)))
+    numbers.any(is_call)
 }
 
 #[cfg(test)]
@@ -181,6 +190,10 @@ mod tests {
         assert!(!has_calls(&call), "a distance");
         let operand = [&[0x90; 50][..], &[0xb8, 0x3c, 1, 0, 0, 0x4d, 0x89, 0xe8, 0x0f, 0x05]].concat();
         assert!(has_calls(&operand), "renameat2 after mov %r13,%r8");
+        let long = [&[0x90; 50][..], &[0x48, 0xc7, 0xc0, 2, 0, 0, 0, 0x0f, 0x05]].concat();
+        assert!(has_calls(&long), "mov $2,%rax");
+        let stack = |number| [&[0x90; 50][..], &[0x6a, number, 0x58, 0x0f, 0x05]].concat();
+        assert!(has_calls(&stack(87)) && !has_calls(&stack(1)), "push and pop: unlink, write");
         assert!(!has_calls(&[0x0f, 0x05]) && !has_calls(&[]) && !has_calls(&[0x0f]));
     }
 }
