@@ -117,6 +117,8 @@ void keep_fd(struct world *, int slot, int fd);
 uint64_t hash(const void *, size_t);
 
 /* known.c */
+/* Whether the kernel, which is the model, has at least this version. */
+bool kernel_is(int major, int minor);
 const char *known_difference(const char *op, const char *local, const char *weft);
 
 /* Runs a call and adds its result. */

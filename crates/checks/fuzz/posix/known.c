@@ -1,6 +1,7 @@
 /* Differences that the documents name, and calls that are not drawn. */
 #include "fuzz.h"
 #include <fnmatch.h>
+#include <sys/utsname.h>
 
 bool on_mount;
 
@@ -9,26 +10,19 @@ static const char *const AREA_NAMES[AREAS] = {
     "bad-pointers", "wide-streams", "shared-maps", "fifos", "ofd-locks", "record-locks", "fork-reads", "sendfile",
     "renamed-cwd", "tree-walks", "proc-fd", "ftell-append", "stream-pointers", "at-flags", "freopen-null", "streams"};
 
-/* TEMPORARY: areas that are being mended. Remove an area with the change that mends it. */
-static const enum area TEMPORARY_RUN[] = {OFD_LOCKS, RECORD_LOCKS, RENAMED_CWD,
-                                          TREE_WALKS, PROC_FD, SHARED_MAPS};
-
 /* Epochs with other users have no set-id bits: Weft clears those under other conditions (posix.md, set-id bits). */
 bool other_users;
 
 bool drawn(enum area area) {
-    static bool ready, temporary[AREAS];
-    if (!ready) {
-        ready = true;
-        if (!on_mount)
-            for (size_t i = 0; i < sizeof TEMPORARY_RUN / sizeof *TEMPORARY_RUN; i++) temporary[TEMPORARY_RUN[i]] = true;
-        if (getenv("WEFT_FUZZ_POSIX_ALL")) memset(temporary, 0, sizeof temporary);
-        /* By design: removed directories on a mount; under `weft run` pipes are names only, and freopen returns another
-         * stream. */
-        if (on_mount) temporary[RENAMED_CWD] = true;
-        if (!on_mount) temporary[FIFOS] = temporary[STREAM_POINTERS] = true;
-    }
-    return !masked[area] && !temporary[area];
+    /* By design: a mount serves no removed directories, and pipes are names only under `weft run`. */
+    return !masked[area] && area != (on_mount ? RENAMED_CWD : FIFOS);
+}
+
+bool kernel_is(int major, int minor) {
+    struct utsname name;
+    int have[2] = {0, 0};
+    return uname(&name) == 0 && sscanf(name.release, "%d.%d", &have[0], &have[1]) == 2 &&
+           (have[0] > major || (have[0] == major && have[1] >= minor));
 }
 
 bool mask(const char *name) {
@@ -57,9 +51,6 @@ static const struct known KNOWN[] = {
     {2, "open*", "*= ok {2???? *", "*= -1 EACCES*", "mount.md: devices"},
     {2, "lock", "[[]4](*) {2 *", "[[]4](*) {2 *} = 0 {2 *", "mount.md: `F_OFD_GETLK`"},
     {2, "lseek", "*", "*= -1 ESTALE*", "mount.md: an open directory that was removed"},
-    /* TEMPORARY: a link whose target ends in a slash. */
-    {1, "open*", "*CREAT*= -1 EISDIR*", "*= -1 ENOTDIR*", "errors of names that cannot be created"},
-    {1, "copy", "*", "[[]sendfile]*= -1 EINVAL*", "preload.md: `sendfile`"},
 };
 
 const char *known_difference(const char *op, const char *local, const char *weft) {

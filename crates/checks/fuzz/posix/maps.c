@@ -29,7 +29,9 @@ static void op_mmap(struct world *w, struct draw *d) {
     if (got == MAP_FAILED) return;
     struct map *map = &w->map[at];
     if (map->at) munmap(map->at, map->len), close(map->fd);
-    *map = (struct map){got, len, from, fcntl(fd, F_DUPFD_CLOEXEC, 0), prot, flags == MAP_SHARED};
+    /* Under `weft run`, other mappings are copies. */
+    bool live = flags == MAP_SHARED && (on_mount || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR);
+    *map = (struct map){got, len, from, fcntl(fd, F_DUPFD_CLOEXEC, 0), prot, live};
     if (!(prot & PROT_READ)) return;
     /* Private pages may be copies of the time of the call, so they are read now. */
     size_t seen = st.st_size > from ? (size_t)(st.st_size - from) : 0;
@@ -67,8 +69,7 @@ static void op_use(struct world *w, struct draw *d) {
         uint64_t x = draw(d);
         memset(map->at + start, (int)x & 0xff, len);
         if (chance(d, 30)) SUCCESS(w, msync(map->at, map->len, chance(d, 50) ? MS_SYNC : MS_ASYNC));
-    } else if (shared && on_mount && map->prot & PROT_READ) {
-        /* Under `weft run`, mappings are copies. */
+    } else if (shared && map->prot & PROT_READ) {
         say_bytes(w, map->at + start, len);
     } else {
         SUCCESS(w, msync(map->at, map->len, chance(d, 90) ? MS_SYNC : 77));

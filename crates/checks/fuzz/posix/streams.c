@@ -101,6 +101,8 @@ static void read_stream(struct world *w, struct draw *d, FILE *file) {
     size_t size = 1 + below(d, 9), count = draw_length(d) / size, capacity = 0;
     char *line = NULL;
     memset(w->buffer, 0, 4096);
+    /* The C library does it when it fills its buffer, but not for longer reads. */
+    fwide(file, -1);
     say(w, " [%d]", how);
     errno = 0;
     switch (how) {

@@ -215,6 +215,15 @@ impl<E: Env> OpenFile<E> {
         state.release_lock(MetaRequest::Unlock { handle: self.handle(), space, owner, range }).await
     }
 
+    /// Returns the first lock of `owner` on the file that overlaps `range`.
+    #[must_use]
+    pub fn held_lock(&self, space: LockSpace, owner: LockOwner, range: LockRange) -> Option<HeldLock> {
+        let registry = &self.state.session.core.registry;
+        let ReclaimLock { kind, range, pid, .. } = registry.held_lock(self.file(), space, owner, range)?;
+        let is_of_open_file = matches!(owner, LockOwner::Handle(_));
+        Some(HeldLock { kind, range, pid, is_of_open_file })
+    }
+
     /// Returns the first lock that conflicts with this one.
     ///
     /// # Errors

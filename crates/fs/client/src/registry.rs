@@ -136,6 +136,31 @@ impl Registry {
         });
     }
 
+    /// Returns the first lock of `owner` that overlaps `range`, together with those of its kind that adjoin it.
+    pub(crate) fn held_lock(
+        &self,
+        file: FileId,
+        space: LockSpace,
+        owner: LockOwner,
+        range: LockRange,
+    ) -> Option<ReclaimLock> {
+        let locks = self.locks.lock();
+        let is_of = |lock: &&ReclaimLock| (lock.file, lock.space, lock.owner) == (file, space, owner);
+        let mut own: Vec<&ReclaimLock> = locks.held.iter().filter(is_of).collect();
+        own.sort_by_key(|lock| lock.range.start);
+        let mut joined: Option<ReclaimLock> = None;
+        for lock in own {
+            match &mut joined {
+                Some(before) if before.range.end == lock.range.start && before.kind == lock.kind => {
+                    before.range.end = lock.range.end;
+                }
+                Some(before) if before.range.end > range.start => break,
+                _ => joined = Some(lock.clone()),
+            }
+        }
+        joined.filter(|lock| lock.range.start < range.end && range.start < lock.range.end)
+    }
+
     /// Returns all opens, grouped by user, and all locks that are held.
     pub(crate) fn snapshot(&self) -> (Vec<OpensOf>, Vec<ReclaimLock>) {
         let mut by_user: Vec<OpensOf> = Vec::new();
@@ -234,6 +259,33 @@ mod tests {
         let mut left = registry.snapshot().1;
         left.sort_by_key(|lock| lock.range.start);
         assert_eq!(left, [lock(1, 0, 10), lock(1, 10, 20), lock(1, 20, 40), lock(2, 200, 300)]);
+    }
+
+    #[test]
+    fn the_first_own_lock_in_a_range_includes_adjoining_ones_of_its_kind() {
+        let registry = Registry::default();
+        for (start, end) in [(30, 40), (0, 10), (10, 20), (50, 60)] {
+            registry.locked(lock(1, start, end));
+        }
+        registry.locked(ReclaimLock { kind: LockKind::Shared, ..lock(1, 20, 30) });
+        let found = |start, end| {
+            let range = LockRange { start, end };
+            registry.held_lock(FileId(1), LockSpace::Record, LockOwner::Process(1), range)
+        };
+        let range_of = |start, end| found(start, end).map(|lock| (lock.range.start, lock.range.end));
+        assert_eq!(range_of(15, 16), Some((0, 20)));
+        assert_eq!(range_of(20, 100), Some((20, 30)));
+        assert_eq!(range_of(35, 100), Some((30, 40)));
+        assert_eq!(range_of(40, 50), None);
+        assert_eq!(range_of(40, 51), Some((50, 60)));
+        assert_eq!(range_of(60, u64::MAX), None);
+        let others = registry.held_lock(
+            FileId(1),
+            LockSpace::Record,
+            LockOwner::Process(2),
+            LockRange { start: 0, end: u64::MAX },
+        );
+        assert_eq!(others, None);
     }
 
     #[test]

@@ -47,6 +47,11 @@ pub fn names(text: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     text.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
+/// Returns the last component of a path, which may be `.` or `..`; `None` of the root.
+pub fn last_name(text: &[u8]) -> Option<&[u8]> {
+    text.split(|&byte| byte == b'/').rfind(|name| !name.is_empty())
+}
+
 /// Returns the part of `path` below `mount` (starting with a slash, or empty for the mount itself); `None` outside.
 #[inline]
 pub fn below<'a>(mount: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {

@@ -20,6 +20,7 @@ programs!(
     tree_walks,
     working_directory,
     descriptor_links,
+    errors,
     streams,
     processes,
     locks,

@@ -206,6 +206,12 @@ impl File {
         Ok(block_on(file.test_lock(LockSpace::Record, owner(file, by_handle), kind, range))?)
     }
 
+    /// Returns the first lock of this open file that overlaps `range`.
+    pub fn own_lock(&self, range: LockRange) -> Res<Option<HeldLock>> {
+        let file = self.weft()?;
+        Ok(file.held_lock(LockSpace::Record, owner(file, true), range))
+    }
+
     /// Returns the inode as the start of a walk.
     pub fn base(&self) -> Res<Base> {
         let file = self.weft()?;

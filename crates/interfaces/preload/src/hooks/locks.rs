@@ -10,6 +10,9 @@ use libc::{c_int, c_short, off_t};
 use std::sync::Once;
 use weft_wire::meta::{LockKind, LockRange, LockSpace};
 
+/// Number of offsets that a file can have.
+const OFFSETS: u64 = 1 << 63;
+
 /// Returns the range of a `flock` structure.
 fn range(open: &Open, fd: c_int, lock: &libc::flock) -> Res<LockRange> {
     let base = match c_int::from(lock.l_whence) {
@@ -19,18 +22,21 @@ fn range(open: &Open, fd: c_int, lock: &libc::flock) -> Res<LockRange> {
         _ => return Err(libc::EINVAL.into()),
     };
     let start = base.checked_add(lock.l_start).ok_or(libc::EOVERFLOW)?;
-    // A negative length means the bytes before the start.
-    let (start, end) = match lock.l_len {
-        0 => (start, None),
-        len if len > 0 => (start, Some(start.checked_add(len).ok_or(libc::EOVERFLOW)?)),
-        len => (start.checked_add(len).ok_or(libc::EINVAL)?, Some(start)),
-    };
     let start = u64::try_from(start).map_err(|_| libc::EINVAL)?;
-    let end = match end {
-        Some(end) => u64::try_from(end).map_err(|_| libc::EINVAL)?,
-        None => u64::MAX,
-    };
-    Ok(LockRange { start, end })
+    match lock.l_len {
+        0 => Ok(LockRange { start, end: u64::MAX }),
+        len if len > 0 => match start + len as u64 {
+            end if end > OFFSETS => Err(libc::EOVERFLOW.into()),
+            // To the last offset, which is all that follows.
+            OFFSETS => Ok(LockRange { start, end: u64::MAX }),
+            end => Ok(LockRange { start, end }),
+        },
+        // The bytes before the start.
+        len => {
+            let first = start.checked_sub(len.unsigned_abs()).ok_or(libc::EINVAL)?;
+            Ok(LockRange { start: first, end: start })
+        }
+    }
 }
 
 fn kind(of: c_short) -> Res<Option<LockKind>> {
@@ -54,18 +60,15 @@ pub unsafe fn set(
     wait: bool,
 ) -> Res<c_int> {
     let lock = &memory::load(lock)?;
+    // The checks of Linux, in its order.
+    open.is_opened()?;
+    let range = range(open, fd, lock)?;
+    let kind = kind(lock.l_type)?;
+    if let Some(kind) = kind {
+        open.has_mode(kind == LockKind::Exclusive)?;
+    }
     if by_handle && lock.l_pid != 0 {
         return Err(libc::EINVAL.into());
-    }
-    let kind = kind(lock.l_type)?;
-    let access = open.flags() & libc::O_ACCMODE;
-    let missing = match kind {
-        Some(LockKind::Shared) => libc::O_WRONLY,
-        Some(LockKind::Exclusive) => libc::O_RDONLY,
-        None => -1,
-    };
-    if access == missing || open.flags() & libc::O_PATH != 0 {
-        return Err(libc::EBADF.into());
     }
     if by_handle && kind.is_some() && open.is_inherited() {
         static SAID: Once = Once::new();
@@ -77,7 +80,6 @@ pub unsafe fn set(
         });
         return Err(libc::ENOLCK.into());
     }
-    let range = range(open, fd, lock)?;
     let file = open.file()?;
     if kind.is_some() && !by_handle {
         note_lock(file.inode()?);
@@ -86,7 +88,7 @@ pub unsafe fn set(
     Ok(0)
 }
 
-/// Implements `F_GETLK`.
+/// Implements `F_GETLK` and `F_OFD_GETLK`, which with `F_UNLCK` finds the description's own locks.
 ///
 /// # Safety
 /// `lock` is null or valid.
@@ -95,12 +97,20 @@ pub unsafe fn test(open: &Open, fd: c_int, lock: *mut libc::flock, by_handle: bo
         return Err(libc::EFAULT.into());
     }
     let lock = lock.as_mut().ok_or(libc::EFAULT)?;
+    open.is_opened()?;
+    let wanted = kind(lock.l_type)?;
+    if wanted.is_none() && !by_handle {
+        return Err(libc::EINVAL.into());
+    }
+    let range = range(open, fd, lock)?;
     if by_handle && lock.l_pid != 0 {
         return Err(libc::EINVAL.into());
     }
-    let wanted = kind(lock.l_type)?.ok_or(libc::EINVAL)?;
-    let range = range(open, fd, lock)?;
-    match open.file()?.test_lock(by_handle, wanted, range)? {
+    let found = match wanted {
+        Some(wanted) => open.file()?.test_lock(by_handle, wanted, range)?,
+        None => open.file()?.own_lock(range)?,
+    };
+    match found {
         None => lock.l_type = libc::F_UNLCK as c_short,
         Some(held) => {
             lock.l_type = match held.kind {
@@ -147,8 +157,11 @@ hook! { [lockf, lockf64] (fd: c_int, command: c_int, len: off_t) -> c_int {
             libc::F_LOCK => set(open, fd, &lock, false, true),
             libc::F_TLOCK | libc::F_ULOCK => set(open, fd, &lock, false, false),
             libc::F_TEST => {
+                // As in the C library, which asks for a shared lock.
+                lock.l_type = libc::F_RDLCK as c_short;
                 test(open, fd, &mut lock, false)?;
-                if c_int::from(lock.l_type) == libc::F_UNLCK { Ok(0) } else { Err(libc::EACCES.into()) }
+                let is_free = c_int::from(lock.l_type) == libc::F_UNLCK || lock.l_pid == libc::getpid();
+                if is_free { Ok(0) } else { Err(libc::EACCES.into()) }
             }
             _ => Err(libc::EINVAL.into()),
         }

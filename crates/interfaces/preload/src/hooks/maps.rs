@@ -77,13 +77,17 @@ type Request = (*mut c_void, size_t, c_int, c_int, c_int, off_t);
 
 unsafe fn map(real: Map, open: &Arc<Open>, request: Request) -> Res<*mut c_void> {
     let (address, len, protection, flags, fd, offset) = request;
-    if len == 0 || offset < 0 || !(offset as usize).is_multiple_of(PAGE) {
+    // The checks of Linux, in its order.
+    if !(offset as usize).is_multiple_of(PAGE) {
+        return Err(libc::EINVAL.into());
+    }
+    open.is_opened()?;
+    if len == 0 || offset < 0 {
         return Err(libc::EINVAL.into());
     }
     if !matches!(flags & libc::MAP_TYPE, libc::MAP_PRIVATE | libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE) {
         return Err(libc::EINVAL.into());
     }
-    open.is_opened()?;
     let access = open.flags() & libc::O_ACCMODE;
     if access == libc::O_WRONLY || access == libc::O_ACCMODE || open.is_directory() {
         return Err(if open.is_directory() { libc::ENODEV } else { libc::EACCES }.into());

@@ -9,7 +9,7 @@ use crate::route::{self, Named, Route, WeftPath};
 use crate::serve::{inside, on_way};
 use crate::table;
 use crate::trace::{Operation, posix};
-use crate::{open, over};
+use crate::{open, over, pathname};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -90,7 +90,7 @@ path_hook! { [unlinkat] (dir: c_int, path: *const c_char, flags: c_int) -> c_int
 path_hook! { [remove] (path: *const c_char) -> c_int,
     (AT_FDCWD, path) |weft_path| {
         match unlink_weft_path(weft_path, path) {
-            Err(Fail::Errno(libc::EISDIR | libc::EPERM)) => rmdir_weft_path(weft_path, path),
+            Err(Fail::Errno(libc::EISDIR)) => rmdir_weft_path(weft_path, path),
             other => other,
         }
     }
@@ -113,14 +113,12 @@ unsafe fn unlink_weft_path(weft_path: &WeftPath, path: *const c_char) -> Res<c_i
 }
 
 unsafe fn rmdir_weft_path(weft_path: &WeftPath, path: *const c_char) -> Res<c_int> {
-    let text = bytes(path)?;
     if pairs::end_of(path) == End::Dots {
         pairs::has_directory(weft_path, End::Dots)?;
-        if text == b"." || text.ends_with(b"/.") {
-            return Err(libc::EINVAL.into());
-        }
-        if text.ends_with(b"..") {
-            return Err(libc::ENOTEMPTY.into());
+        match pathname::last_name(bytes(path)?) {
+            Some(b".") => return Err(libc::EINVAL.into()),
+            Some(_) => return Err(libc::ENOTEMPTY.into()),
+            None => {}
         }
     }
     if weft_path.text == b"/" {
@@ -286,7 +284,7 @@ unsafe fn both(
     // Linux takes both paths from memory when it looks at them.
     let faulty = match (bytes(from.1), bytes(to.1)) {
         (Err(fail), _) => Some(fail.errno()),
-        (_, Err(fail)) => Some(pairs::first_directory(from.0, from.1).unwrap_or(fail.errno())),
+        (_, Err(fail)) => Some(pairs::first_path(pair, from.0, from.1).unwrap_or(fail.errno())),
         _ => None,
     };
     if let Some(errno) = faulty {

@@ -50,9 +50,6 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
             return Err(libc::E2BIG.into());
         }
         let how = *how;
-        if text.len() >= libc::PATH_MAX as usize {
-            return Err(libc::ENAMETOOLONG.into());
-        }
         let flags = c_int::try_from(how.flags).map_err(|_| libc::EINVAL)?;
         check_flags(flags)?;
         let known = libc::RESOLVE_NO_XDEV
@@ -69,6 +66,12 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
             || how.mode != 0 && !makes
         {
             return Err(libc::EINVAL.into());
+        }
+        if text.is_empty() {
+            return Err(libc::ENOENT.into());
+        }
+        if text.len() >= libc::PATH_MAX as usize {
+            return Err(libc::ENAMETOOLONG.into());
         }
         if how.resolve & libc::RESOLVE_CACHED != 0 {
             // Nothing is cached: the caller retries without the flag.
@@ -138,7 +141,13 @@ fn check_flags(flags: c_int) -> Res<()> {
         | libc::O_TMPFILE;
     const BY_PATH: c_int = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let both = libc::O_CREAT | libc::O_DIRECTORY;
-    if flags & !KNOWN != 0 || flags & libc::O_PATH != 0 && flags & !BY_PATH != 0 || flags & both == both {
+    let unnamed = libc::O_TMPFILE & !libc::O_DIRECTORY;
+    let is_unwritable = flags & libc::O_DIRECTORY == 0 || flags & libc::O_ACCMODE == libc::O_RDONLY;
+    if flags & !KNOWN != 0
+        || flags & libc::O_PATH != 0 && flags & !BY_PATH != 0
+        || flags & both == both
+        || flags & unnamed != 0 && is_unwritable
+    {
         return Err(libc::EINVAL.into());
     }
     Ok(())

@@ -38,8 +38,7 @@ pub unsafe fn end_of(path: *const c_char) -> End {
         return End::Name;
     }
     let path = CStr::from_ptr(path).to_bytes();
-    let last = path.split(|&byte| byte == b'/').rfind(|name| !name.is_empty());
-    match last {
+    match pathname::last_name(path) {
         None | Some(b"." | b"..") => End::Dots,
         Some(_) if path.ends_with(b"/") => End::Slash,
         Some(_) => End::Name,
@@ -166,15 +165,20 @@ unsafe fn target_error(pair: Pair, to: (Option<&WeftPath>, c_int, *const c_char)
     }
 }
 
-/// Returns the error of finding the directory of the first path of a call.
+/// Returns the error of finding the first path of a call, whose second one cannot be read: of `rename` its directory, of
+/// `link` the file.
 ///
 /// # Safety
 /// `path` is a C string.
-pub unsafe fn first_directory(dir: c_int, path: *const c_char) -> Option<c_int> {
+pub unsafe fn first_path(pair: Pair, dir: c_int, path: *const c_char) -> Option<c_int> {
+    let error = |side| match pair {
+        Pair::Rename => directory_error(side),
+        Pair::Link { follow } => file_error(side, follow),
+    };
     match route::route(dir, path) {
-        Route::Ours(weft_path) => directory_error((Some(&weft_path), dir, path)),
+        Route::Ours(weft_path) => error((Some(&weft_path), dir, path)),
         Route::Failed(errno) => Some(errno),
-        Route::Foreign | Route::Moved(_) => directory_error((None, dir, path)),
+        Route::Foreign | Route::Moved(_) => error((None, dir, path)),
     }
 }
 

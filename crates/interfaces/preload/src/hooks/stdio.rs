@@ -81,11 +81,14 @@ hook! { [fdopen] (fd: c_int, mode: *const c_char) -> *mut FILE {
 
 /// Opens what `freopen` asks for: a path, or the file of the stream itself with another mode.
 unsafe fn open_again(path: *const c_char, mode: *const c_char, file: *mut FILE) -> Res<c_int> {
-    let mut flags = flags_of(bytes(mode)?)?;
+    let flags = flags_of(bytes(mode)?)?;
     let own = sys::c(format!("/proc/self/fd/{}", libio::number(file)).as_bytes());
     let mut from = path;
     if path.is_null() {
-        flags &= !libc::O_EXCL;
+        if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
+            // The C library opens the link in `/proc`, which exists.
+            return Err(libc::EEXIST.into());
+        }
         if let Some(open) = table::get(libio::number(file)).filter(|open| !open.is_host()) {
             return inside(|| open::open(&open.weft_path()?, flags, 0o666));
         }

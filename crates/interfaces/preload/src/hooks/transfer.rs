@@ -20,8 +20,7 @@ hook! { [copy_file_range] (
 ) -> ssize_t {
     match (table::is_ours(from), table::is_ours(to)) {
         (false, false) => None,
-        (true, true) if flags == 0 => Some(copy(from, from_at, to, to_at, len)),
-        (true, true) => Some(refuse(libc::EINVAL)),
+        (true, true) => Some(copy((from, from_at), (to, to_at), len, flags)),
         (ours, _) if sys::fcntl(if ours { to } else { from }, libc::F_GETFD, 0).is_err() => Some(refuse(libc::EBADF)),
         // Callers know this error from copies between file systems and continue with read and write.
         _ => Some(refuse(libc::EXDEV)),
@@ -65,12 +64,26 @@ pub fn open_of(fd: c_int) -> Res<Arc<Open>> {
 }
 
 /// Copies between two Weft files through a buffer, at most as much as one Linux call.
-unsafe fn copy(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t) -> ssize_t {
+unsafe fn copy(
+    (from, from_at): (c_int, *mut off_t),
+    (to, to_at): (c_int, *mut off_t),
+    len: size_t,
+    flags: libc::c_uint,
+) -> ssize_t {
     const CHUNK: usize = 4 << 20;
     answer(|| {
         let (source, sink) = (open_of(from)?, open_of(to)?);
+        // The checks of Linux, in its order.
         source.is_opened()?;
         sink.is_opened()?;
+        for given in [from_at, to_at] {
+            if !given.is_null() {
+                memory::load(given)?;
+            }
+        }
+        if flags != 0 {
+            return Err(libc::EINVAL.into());
+        }
         if source.is_directory() || sink.is_directory() {
             return Err(libc::EISDIR.into());
         }
@@ -85,15 +98,14 @@ unsafe fn copy(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, l
         if source.is_host() != sink.is_host() {
             return Err(libc::EXDEV.into());
         }
-        // The checks of Linux, in its order.
         if [from.at, to.at].iter().any(|&at| (at as u64).checked_add(len as u64).is_none()) {
             return Err(libc::EOVERFLOW.into());
         }
-        if from.at < 0 || to.at < 0 {
-            return Err(libc::EINVAL.into());
-        }
         if to.at == i64::MAX {
             return Err(libc::EFBIG.into());
+        }
+        if from.at < 0 || to.at < 0 {
+            return Err(libc::EINVAL.into());
         }
         // Nothing behind the end of the source is copied.
         let left = source.stat()?.st_size.saturating_sub(from.at).max(0);
@@ -169,7 +181,8 @@ impl Source {
         settle()?;
         let open = open_of(fd)?;
         open.has_mode(false)?;
-        Ok(Self { open, side: Side::new(fd, at)? })
+        let side = Side::new(fd, at)?;
+        if open.is_directory() { Err(libc::EINVAL.into()) } else { Ok(Self { open, side }) }
     }
 
     /// Reads bytes, and lets `accept` take them. Returns the number of bytes that were read, and that of those taken.
@@ -219,7 +232,6 @@ unsafe fn receive(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> Res<ss
     let sink = open_of(to)?;
     let source = table::is_ours(from).then(|| open_of(from)).transpose()?;
     source.as_ref().map_or(Ok(()), |source| source.has_mode(false))?;
-    sink.has_mode(true)?;
     let access = sys::fcntl(from, libc::F_GETFL, 0)? & (libc::O_ACCMODE | libc::O_PATH);
     if source.is_none() && access != libc::O_RDONLY && access != libc::O_RDWR {
         return Err(libc::EBADF.into());
@@ -231,8 +243,12 @@ unsafe fn receive(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> Res<ss
     // Pipes and sockets have no position; as on Linux, they are for `splice`.
     let refused = if at.is_null() { libc::EINVAL } else { libc::ESPIPE };
     sys::lseek(from, 0, libc::SEEK_CUR).map_err(|_| refused)?;
-    let (from, to) = (Side::new(from, at)?, Side::new(to, std::ptr::null_mut())?);
-    if sink.flags() & libc::O_APPEND != 0 {
+    // The checks of Linux, in its order.
+    let from = Side::new(from, at)?;
+    sink.has_mode(true)?;
+    let to = Side::new(to, std::ptr::null_mut())?;
+    let is_directory = source.as_ref().is_some_and(|source| source.is_directory());
+    if sink.flags() & libc::O_APPEND != 0 || is_directory {
         return Err(libc::EINVAL.into());
     }
     sink.may(true)?;

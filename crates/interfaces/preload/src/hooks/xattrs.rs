@@ -4,6 +4,7 @@ use super::bytes;
 use crate::backend::backend;
 use crate::errno::Res;
 use crate::memory::{self, Access};
+use crate::open::Open;
 use crate::route::WeftPath;
 use crate::serve::on_weft_fd;
 use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
@@ -11,6 +12,13 @@ use libc::{AT_FDCWD, c_char, c_int, c_void, size_t, ssize_t};
 unsafe fn name<'a>(name: *const c_char) -> Res<&'a str> {
     let name = std::str::from_utf8(bytes(name)?).map_err(|_| libc::EINVAL)?;
     if name.is_empty() || name.len() > 255 { Err(libc::ERANGE.into()) } else { Ok(name) }
+}
+
+/// Returns the inode of a descriptor. Linux looks at the name of the attribute first.
+unsafe fn inode(open: &Open, key: *const c_char) -> Res<WeftPath> {
+    name(key)?;
+    open.is_opened()?;
+    open.weft_path()
 }
 
 /// Copies `value` to `out`, or only returns its length if the capacity is zero.
@@ -42,6 +50,10 @@ unsafe fn set(
     len: size_t,
     flags: c_int,
 ) -> Res<c_int> {
+    if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
+        return Err(libc::EINVAL.into());
+    }
+    let name = name(key)?;
     if len > 65_536 {
         return Err(libc::E2BIG.into());
     }
@@ -49,7 +61,7 @@ unsafe fn set(
         return Err(libc::EFAULT.into());
     }
     let value = if len == 0 { &[] } else { std::slice::from_raw_parts(value.cast(), len) };
-    backend()?.set_xattr(weft_path, follow, name(key)?, value, flags)?;
+    backend()?.set_xattr(weft_path, follow, name, value, flags)?;
     Ok(0)
 }
 
@@ -71,7 +83,7 @@ path_hook! { [lgetxattr] (path: *const c_char, key: *const c_char, out: *mut c_v
     (AT_FDCWD, path) |weft_path| { get(weft_path, false, key, out, capacity) }
 }
 hook! { [fgetxattr] (fd: c_int, key: *const c_char, out: *mut c_void, capacity: size_t) -> ssize_t {
-    on_weft_fd(fd, |open| open.is_opened().and_then(|()| get(&open.weft_path()?, true, key, out, capacity)))
+    on_weft_fd(fd, |open| get(&inode(open, key)?, true, key, out, capacity))
 } }
 path_hook! { [setxattr]
     (path: *const c_char, key: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int,
@@ -82,7 +94,7 @@ path_hook! { [lsetxattr]
     (AT_FDCWD, path) |weft_path| { set(weft_path, false, key, value, len, flags) }
 }
 hook! { [fsetxattr] (fd: c_int, key: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int {
-    on_weft_fd(fd, |open| open.is_opened().and_then(|()| set(&open.weft_path()?, true, key, value, len, flags)))
+    on_weft_fd(fd, |open| set(&inode(open, key)?, true, key, value, len, flags))
 } }
 path_hook! { [listxattr] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t,
     (AT_FDCWD, path) |weft_path| { list(weft_path, true, out, capacity) }
@@ -100,5 +112,5 @@ path_hook! { [lremovexattr] (path: *const c_char, key: *const c_char) -> c_int,
     (AT_FDCWD, path) |weft_path| { remove(weft_path, false, key) }
 }
 hook! { [fremovexattr] (fd: c_int, key: *const c_char) -> c_int {
-    on_weft_fd(fd, |open| open.is_opened().and_then(|()| remove(&open.weft_path()?, true, key)))
+    on_weft_fd(fd, |open| remove(&inode(open, key)?, true, key))
 } }

@@ -179,6 +179,28 @@ impl Drop for Fd {
     }
 }
 
+/// Turn to acquire a lock for a description, which ends when dropped.
+struct Acquiring {
+    probe: Fd,
+    byte: u64,
+}
+
+impl Acquiring {
+    fn begin(fd: c_int, of: &Description, wait: bool) -> Res<Self> {
+        let probe = Fd(placeholder::again(fd).map_err(|_| refusal("/proc is not mounted"))?);
+        let byte = of.first + ACQUIRING;
+        one_byte(probe.0, byte, wait)?;
+        Ok(Self { probe, byte })
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        // A keeper that was started meanwhile has a copy of the descriptor until it closes what it does not need.
+        let _ = range(self.probe.0, libc::F_OFD_SETLK, libc::F_UNLCK, self.byte, 1);
+    }
+}
+
 /// Implements `flock(2)` for descriptor `fd` of `open`; `None` releases the lock.
 pub fn flock(open: &Open, fd: c_int, kind: Option<LockKind>, wait: bool) -> Res<()> {
     let of = &open.description;
@@ -203,8 +225,8 @@ pub fn flock(open: &Open, fd: c_int, kind: Option<LockKind>, wait: bool) -> Res<
         }
         return hand_over(own, of, fd);
     }
-    let probe = Fd(placeholder::again(fd).map_err(|_| refusal("/proc is not mounted"))?);
-    one_byte(probe.0, of.first + ACQUIRING, wait)?;
+    let turn = Acquiring::begin(fd, of, wait)?;
+    let probe = &turn.probe;
     match kept(probe.0, of)? {
         have if have == kind => return Ok(()),
         Some(_) => {
@@ -353,6 +375,31 @@ fn ended_well(child: libc::pid_t) -> bool {
     }
 }
 
+/// Removes the program's shared mappings of files, which would keep these files open, and their locks. The library's own
+/// shared memory has no file, except that of the recorder.
+fn unmap_files() {
+    if crate::trace::is_on() {
+        return;
+    }
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
+    for line in maps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (Some(range), Some(rights), Some(path)) = (words.next(), words.next(), words.nth(3)) else {
+            continue;
+        };
+        let is_file = path.starts_with('/') && !path.starts_with("/memfd:") && !path.starts_with("/dev/zero");
+        let number = |text: &str| usize::from_str_radix(text, 16).ok();
+        if rights.ends_with('s')
+            && is_file
+            && let Some((start, end)) = range.split_once('-')
+            && let (Some(start), Some(end)) = (number(start), number(end))
+        {
+            // SAFETY: the keeper runs nothing of the program.
+            unsafe { libc::munmap(start as *mut libc::c_void, end - start) };
+        }
+    }
+}
+
 extern "C" fn wake(_signal: c_int) {}
 
 /// Runs the keeper: holds the lock, or the open file, until no descriptor of the description is left.
@@ -376,6 +423,7 @@ fn keep(session: &LockSession, of: &Description, keeper: c_int, byte: u64) -> ! 
         other.session.leave();
     }
     sys::close_all_but(&[placeholder::internal(), vec![keeper]].concat());
+    unmap_files();
     let beat = libc::timeval { tv_sec: HEARTBEAT_S, tv_usec: 0 };
     let beats = libc::itimerval { it_interval: beat, it_value: beat };
     sys::set_timer(&beats);

@@ -122,8 +122,8 @@ impl Open {
         // Reserve the range before reading it: a child that is forked meanwhile does not know of this turn.
         let (at, reserved) = match sys::lseek(fd, wanted, libc::SEEK_CUR) {
             Ok(end) => (end - wanted, wanted),
-            // No file is that long.
-            Err(_) => (sys::lseek(fd, 0, libc::SEEK_CUR)?, 0),
+            // The range ends behind the last offset.
+            Err(_) => return Err(libc::EINVAL.into()),
         };
         let result = self.take(file, bufs, at as u64);
         let got = *result.as_ref().unwrap_or(&0) as i64;
@@ -171,7 +171,7 @@ impl Open {
             self.within_limit(bufs, || file.size(), append)?
         } else {
             // Reserve the range before writing it, so that processes that share the offset never overlap.
-            let end = sys::lseek(fd, wanted as i64, libc::SEEK_CUR).map_err(|_| libc::EFBIG)?;
+            let end = sys::lseek(fd, wanted as i64, libc::SEEK_CUR).map_err(|_| libc::EINVAL)?;
             let at = (end - wanted as i64) as u64;
             let result = self.within_limit(bufs, || Ok(at), |bufs| self.put(file, bufs, at));
             let missing = wanted - *result.as_ref().unwrap_or(&0);

@@ -18,7 +18,12 @@ pub struct Listing {
 impl Listing {
     pub fn new(open: &Open) -> Res<Self> {
         let weft_path = open.weft_path()?;
-        let own = open.stat()?.st_ino;
+        let stat = open.stat()?;
+        if stat.st_nlink == 0 {
+            // A removed directory has no names, not even these two.
+            return Err(libc::ENOENT.into());
+        }
+        let own = stat.st_ino;
         let dots = [b".".to_vec(), b"..".to_vec()];
         let dots = dots.map(|name| Name { name, inode: own, kind: libc::DT_DIR });
         Ok(Self { weft_path, page: Vec::from(dots).into_iter(), more: true, after: Vec::new(), returned: 0 })

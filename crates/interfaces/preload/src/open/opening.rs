@@ -107,9 +107,39 @@ pub fn open_as(weft_path: &WeftPath, flags: c_int, shown: c_int, mode: u32) -> R
         }
         Err(fail) => {
             sys::close(fd);
-            Err(fail)
+            let may_create = how.flags.create && !how.flags.exclusive && !how.nofollow;
+            let is_not_directory = matches!(fail, Fail::Errno(libc::ENOTDIR));
+            Err(if may_create && is_not_directory && leads_to_slash(weft_path) {
+                libc::EISDIR.into()
+            } else {
+                fail
+            })
         }
     }
+}
+
+/// Whether the path is a symbolic link to a name with a slash behind it, under which Linux creates no file.
+fn leads_to_slash(weft_path: &WeftPath) -> bool {
+    let mut at = weft_path.clone();
+    // As many links as the kernel follows.
+    for _ in 0..40 {
+        let Ok(target) = backend().and_then(|backend| backend.readlink(&at)) else { return false };
+        if target.ends_with(b"/") {
+            return true;
+        }
+        let below = pathname::below(&crate::config::config().mount, &target);
+        at = match (target.starts_with(b"/"), below.and_then(pathname::tidy)) {
+            (true, Some(text)) => WeftPath::at(text),
+            (true, None) => return false,
+            (false, _) => {
+                let start = at.base.map_or(0, |(_, start)| start);
+                let cut = at.text.iter().rposition(|&byte| byte == b'/').unwrap_or(0).max(start);
+                let names = pathname::names(&target).flat_map(|name| [b"/", name].concat());
+                WeftPath { text: at.text[..cut].iter().copied().chain(names).collect(), ..at }
+            }
+        };
+    }
+    false
 }
 
 /// Opens the directory at `weft_path` as a place for walks, without a descriptor. `text` is its path.

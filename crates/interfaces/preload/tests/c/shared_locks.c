@@ -172,5 +172,21 @@ MAIN
         _exit(0);
     }
     CHECK(child_status(pid) == 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0);
+
+    /* A process that keeps a lock has no files of the program: neither descriptors nor mappings. */
+    char name[] = "/tmp/weft-kept-XXXXXX";
+    int foreign = mkstemp(name), second = open(name, O_RDWR), kept = open("f", O_RDWR);
+    CHECK(foreign >= 0 && second >= 0 && kept >= 0 && unlink(name) == 0 && ftruncate(foreign, 10) == 0);
+    void *map = mmap(NULL, 10, PROT_READ, MAP_SHARED, foreign, 0);
+    CHECK(map != MAP_FAILED && flock(foreign, LOCK_EX) == 0 && flock(kept, LOCK_EX) == 0);
+    if ((pid = fork()) == 0) _exit(0);
+    CHECK(child_status(pid) == 0 && munmap(map, 10) == 0 && close(foreign) == 0);
+    /* The keeper may only be starting. */
+    /* A lock that the description has is taken again at once, also while its keeper starts. */
+    for (int i = 0; i < 20; i++) CHECK(flock(kept, (i % 2 ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 && flock(kept, LOCK_UN) == 0);
+    for (int i = 0; i < 5; i++) CHECK(flock(kept, LOCK_EX | LOCK_NB) == 0);
+    struct timespec shortly = {0, 10000000};
+    for (int i = 0; i < 3000 && flock(second, LOCK_EX | LOCK_NB) != 0; i++) nanosleep(&shortly, NULL);
+    CHECK(flock(second, LOCK_EX | LOCK_NB) == 0 && close(kept) == 0);
     return 0;
 }
