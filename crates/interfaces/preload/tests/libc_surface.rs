@@ -34,6 +34,7 @@ programs!(
     wide_streams,
     bad_pointers,
     flags,
+    by_number,
     transfers,
     libaio
 );

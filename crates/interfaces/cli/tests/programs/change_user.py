@@ -33,6 +33,14 @@ def made(path, dir=None):
     return st.st_uid, st.st_gid
 
 
+def later_without_times():
+    fd = os.open(top + "/shared", os.O_RDONLY)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NOATIME)
+    finally:
+        os.close(fd)
+
+
 def may():
     """What the present user may do by path."""
     tried(" read secret", lambda: text(top + "/secret"))
@@ -43,6 +51,13 @@ def may():
     tried(" stat closed/inner", lambda: os.stat(top + "/closed/inner").st_uid)
     tried(" read team", lambda: text(top + "/team"))
     tried(" read hers", lambda: text(top + "/hers/own"))
+    truncated = os.O_TRUNC if os.geteuid() else 0
+    # Permission is checked before ownership, and ownership before the file is truncated.
+    tried(" secret without times", lambda: os.close(os.open(top + "/secret", os.O_RDONLY | os.O_NOATIME)))
+    tried(" open file without times", lambda: os.close(os.open(top + "/shared", os.O_RDWR | os.O_NOATIME | truncated)))
+    tried(" hers without times", lambda: os.close(os.open(top + "/hers/own", os.O_RDONLY | os.O_NOATIME)))
+    tried(" later without times", later_without_times)
+    tried(" length", lambda: os.stat(top + "/shared").st_size)
     tried(" create in root's", lambda: made(top + "/new"))
     tried(" create in open", lambda: made(top + "/open/new"))
     tried(" access secret", lambda: int(os.access(top + "/secret", os.R_OK)))
@@ -105,6 +120,7 @@ for path, mode, owner, group in [
     ("hers/own", 0o600, ADA, ADA),
     ("closed/inner", 0o644, 0, 0),
     ("passage/seen", 0o644, 0, 0),
+    ("shared", 0o666, 0, 0),
     ("passage/hidden", 0o600, 0, 0),
 ]:
     with open(f"{top}/{path}", "w") as file:

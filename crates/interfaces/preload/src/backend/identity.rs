@@ -31,6 +31,12 @@ pub fn effective() -> Identity {
     of(call(libc::SYS_setfsuid, u32::MAX), call(libc::SYS_setfsgid, u32::MAX))
 }
 
+/// Whether the user of this thread has the rights of the owner `uid` of a file.
+pub fn owns(uid: u32) -> bool {
+    let user = effective();
+    user.is_root() || user.uid == uid
+}
+
 /// Returns the identity that `access` uses.
 pub fn real() -> Identity {
     of(call(libc::SYS_getuid, 0), call(libc::SYS_getgid, 0))

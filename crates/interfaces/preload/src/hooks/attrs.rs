@@ -370,6 +370,9 @@ fn limit(name: c_int) -> Res<c_long> {
         libc::_PC_CHOWN_RESTRICTED | libc::_PC_NO_TRUNC => 1,
         libc::_PC_FILESIZEBITS => 64,
         libc::_PC_REC_XFER_ALIGN | libc::_PC_REC_MIN_XFER_SIZE | libc::_PC_ALLOC_SIZE_MIN => 4096,
+        libc::_PC_MAX_CANON | libc::_PC_MAX_INPUT => 255,
+        libc::_PC_VDISABLE => 0,
+        libc::_PC_SOCK_MAXBUF | libc::_PC_REC_INCR_XFER_SIZE | libc::_PC_REC_MAX_XFER_SIZE => -1,
         libc::_PC_SYMLINK_MAX | libc::_PC_ASYNC_IO | libc::_PC_SYNC_IO | libc::_PC_PRIO_IO => -1,
         _ => return Err(libc::EINVAL.into()),
     })

@@ -44,39 +44,17 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
     if matches!(way, Route::Foreign) && (is_absolute || !from_ours) {
         return crate::over::is_on().then(|| crate::over::openat2(dir, path, how.cast(), size));
     }
+    let checked = checked(how, size, text);
+    if (*how).resolve == 0
+        && let Ok(flags) = checked
+    {
+        // As `openat`: links may lead to files of the host.
+        return Some(super::names::openat(dir, path, flags, (*how).mode as libc::mode_t));
+    }
     Some(answer(|| {
-        let extra = std::slice::from_raw_parts(how.cast::<u8>(), size).get(size_of::<OpenHow>()..);
-        if extra.is_some_and(|extra| extra.iter().any(|&byte| byte != 0)) {
-            return Err(libc::E2BIG.into());
-        }
+        let flags = checked?;
         let how = *how;
-        let flags = c_int::try_from(how.flags).map_err(|_| libc::EINVAL)?;
-        check_flags(flags)?;
-        let known = libc::RESOLVE_NO_XDEV
-            | libc::RESOLVE_NO_MAGICLINKS
-            | libc::RESOLVE_NO_SYMLINKS
-            | libc::RESOLVE_BENEATH
-            | libc::RESOLVE_IN_ROOT
-            | libc::RESOLVE_CACHED;
-        let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
         let scoped = libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT;
-        if how.resolve & !known != 0
-            || how.resolve & scoped == scoped
-            || how.mode & !0o7777 != 0
-            || how.mode != 0 && !makes
-        {
-            return Err(libc::EINVAL.into());
-        }
-        if text.is_empty() {
-            return Err(libc::ENOENT.into());
-        }
-        if text.len() >= libc::PATH_MAX as usize {
-            return Err(libc::ENAMETOOLONG.into());
-        }
-        if how.resolve & libc::RESOLVE_CACHED != 0 {
-            // Nothing is cached: the caller retries without the flag.
-            return Err(libc::EAGAIN.into());
-        }
         if is_absolute && how.resolve & libc::RESOLVE_BENEATH != 0 {
             return Err(libc::EXDEV.into());
         }
@@ -118,6 +96,43 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
         // Links were followed by the walk.
         open::open_as(&weft_path, flags | libc::O_NOFOLLOW, flags | large, how.mode as u32)
     }))
+}
+
+/// Checks the parameters, and returns the flags of the open.
+unsafe fn checked(how: *const OpenHow, size: size_t, text: &[u8]) -> Res<c_int> {
+    let extra = std::slice::from_raw_parts(how.cast::<u8>(), size).get(size_of::<OpenHow>()..);
+    if extra.is_some_and(|extra| extra.iter().any(|&byte| byte != 0)) {
+        return Err(libc::E2BIG.into());
+    }
+    let how = *how;
+    let flags = c_int::try_from(how.flags).map_err(|_| libc::EINVAL)?;
+    check_flags(flags)?;
+    let known = libc::RESOLVE_NO_XDEV
+        | libc::RESOLVE_NO_MAGICLINKS
+        | libc::RESOLVE_NO_SYMLINKS
+        | libc::RESOLVE_BENEATH
+        | libc::RESOLVE_IN_ROOT
+        | libc::RESOLVE_CACHED;
+    let makes = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
+    let scoped = libc::RESOLVE_BENEATH | libc::RESOLVE_IN_ROOT;
+    if how.resolve & !known != 0
+        || how.resolve & scoped == scoped
+        || how.mode & !0o7777 != 0
+        || how.mode != 0 && !makes
+    {
+        return Err(libc::EINVAL.into());
+    }
+    if text.is_empty() {
+        return Err(libc::ENOENT.into());
+    }
+    if text.len() >= libc::PATH_MAX as usize {
+        return Err(libc::ENAMETOOLONG.into());
+    }
+    if how.resolve & libc::RESOLVE_CACHED != 0 {
+        // Nothing is cached: the caller retries without the flag.
+        return Err(libc::EAGAIN.into());
+    }
+    Ok(flags)
 }
 
 /// Refuses unknown and contradictory flags, which `open` ignores.

@@ -108,7 +108,7 @@ hook! { [execveat]
         ) -> c_int)(dir, path, argv, envp, flags);
     }
     if *path == 0 && flags & libc::AT_EMPTY_PATH != 0 && table::is_weft(dir) {
-        return fexecve(dir, argv, envp);
+        return if may_execute(dir, path, flags) { fexecve(dir, argv, envp) } else { -1 };
     }
     match route::route(dir, path) {
         route::Route::Foreign => {
@@ -118,14 +118,33 @@ hook! { [execveat]
                 c_int, *const c_char, *const *const c_char, *const *const c_char, c_int
             ) -> c_int)(dir, path, argv, environment.as_ptr(), flags))
         }
-        route::Route::Moved(path) => Some(run(path.as_ptr(), argv, envp)),
         route::Route::Failed(number) => {
             errno::set(number);
             Some(-1)
         }
+        _ if !may_execute(dir, path, flags) => Some(-1),
+        route::Route::Moved(path) => Some(run(path.as_ptr(), argv, envp)),
         route::Route::Ours(weft_path) => Some(run(sys::c(&route::full(&weft_path.text)).as_ptr(), argv, envp)),
     }
 } }
+
+/// Refuses what `execveat` refuses before it opens the file: unknown flags, and with `AT_SYMLINK_NOFOLLOW` a link.
+unsafe fn may_execute(dir: c_int, path: *const c_char, flags: c_int) -> bool {
+    if flags & !(libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW) != 0 {
+        errno::set(libc::EINVAL);
+        return false;
+    }
+    if *path == 0 || flags & libc::AT_SYMLINK_NOFOLLOW == 0 {
+        return true;
+    }
+    let mut named = std::mem::zeroed::<libc::stat>();
+    let there = super::attrs::fstatat(dir, path, (&raw mut named).cast(), libc::AT_SYMLINK_NOFOLLOW) == 0;
+    if there && named.st_mode & libc::S_IFMT == libc::S_IFLNK {
+        errno::set(libc::ELOOP);
+        return false;
+    }
+    there
+}
 
 /// Returns the path by which the next program image can open an executed file: that of its open, or that of the descriptor
 /// if the file has no name or another one by now.

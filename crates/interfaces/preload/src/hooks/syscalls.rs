@@ -12,7 +12,7 @@ hook! { [syscall] (number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
 /// Serves a system call; `None` if it is not for Weft. A failed call returns -1 and sets `errno`.
 pub unsafe fn serve(number: c_long, arg: [usize; 6]) -> Option<c_long> {
     let (number, arg) = modern(number, arg);
-    by_number(number, arg).or_else(|| by_descriptor(number, arg))
+    by_number(number, arg).or_else(|| by_descriptor(number, arg)).or_else(|| times_or_watch(number, arg))
 }
 
 /// Returns the call with a directory argument that does the same as an older call.
@@ -118,6 +118,28 @@ unsafe fn by_descriptor(number: c_long, arg: [usize; 6]) -> Option<c_long> {
             c_long::from(super::xattrs::fremovexattr(a as c_int, b as *const _))
         }
         libc::SYS_execve => c_long::from(super::process::execve(a as *const _, b as *const _, c as *const _)),
+        _ => return None,
+    })
+}
+
+/// Serves calls that set times and newer architectures do not have, and watches.
+unsafe fn times_or_watch(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_long> {
+    if !crate::config::is_ready() {
+        return None;
+    }
+    const HERE: usize = libc::AT_FDCWD as usize;
+    Some(match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_utime if leads_to_us(HERE, a) => c_long::from(super::attrs::utime(a as _, b as _)),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_utimes if leads_to_us(HERE, a) => c_long::from(super::attrs::utimes(a as _, b as _)),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_futimesat if leads_to_us(a, b) => {
+            c_long::from(super::attrs::futimesat(a as c_int, b as _, c as _))
+        }
+        libc::SYS_inotify_add_watch if leads_to_us(HERE, b) => {
+            c_long::from(super::attrs::inotify_add_watch(a as c_int, b as _, c as u32))
+        }
         _ => return None,
     })
 }

@@ -312,6 +312,45 @@ pub unsafe fn real_fork() -> libc::pid_t {
     real!(fork: fn() -> libc::pid_t)()
 }
 
+/// Forks a child whose end the program does not notice: it gets no `SIGCHLD`, and no `wait` of it finds the child, which
+/// [`wait_unseen`] waits for.
+///
+/// # Safety
+/// The child of a process with several threads makes system calls only.
+pub unsafe fn unseen_fork() -> libc::pid_t {
+    // No flags: no memory is shared, and no signal is sent at the end. The C library knows nothing of the child.
+    let result = sys::syscall(libc::SYS_clone, [0; 6]);
+    if result < 0 {
+        crate::errno::set(-result as c_int);
+        return -1;
+    }
+    result as libc::pid_t
+}
+
+/// Waits for a child of [`unseen_fork`], and returns its status.
+pub fn wait_unseen(child: libc::pid_t) -> Option<c_int> {
+    let mut status = 0;
+    loop {
+        // SAFETY: writes one number.
+        if unsafe { libc::waitpid(child, &mut status, libc::__WALL) } == child {
+            return Some(status);
+        }
+        if crate::errno::get() != libc::EINTR {
+            return None;
+        }
+    }
+}
+
+/// Whether this thread is the only one of the process.
+fn is_alone() -> bool {
+    // SAFETY: zero is a valid value.
+    let mut tasks: libc::stat = unsafe { std::mem::zeroed() };
+    let arguments =
+        [libc::AT_FDCWD as usize, c"/proc/self/task".as_ptr() as usize, (&raw mut tasks) as usize, 0, 0, 0];
+    // `.`, `..` and one directory for each thread. SAFETY: writes the attributes.
+    unsafe { sys::syscall(libc::SYS_newfstatat, arguments) == 0 && tasks.st_nlink == 3 }
+}
+
 /// Moves the session of a lock to a keeper.
 fn hand_over(own: OwnLock, of: &Description, fd: c_int) -> Res<()> {
     let byte = if own.kind == LockKind::Exclusive { EXCLUSIVE } else { SHARED };
@@ -342,8 +381,9 @@ fn start_keeper(session: LockSession, of: &Description, fd: c_int, byte: u64) ->
     if kept.and_then(|()| range(fd, libc::F_OFD_SETLK, libc::F_WRLCK, own_byte, 1)).is_err() {
         return Err("the kernel cannot lock ranges of memory files");
     }
-    // SAFETY: the children run code of this library alone, with their own copies of its memory.
-    let forked = unsafe { real_fork() };
+    // With other threads the C library must put its own locks in order for the child. SAFETY: the children run code of this
+    // library alone, with their own copies of its memory.
+    let forked = unsafe { if is_alone() { unseen_fork() } else { real_fork() } };
     if forked == 0 {
         // Double fork: the keeper is not a child of the program, so that no program waits for it. SAFETY: as above.
         match unsafe { real_fork() } {
@@ -362,17 +402,8 @@ fn start_keeper(session: LockSession, of: &Description, fd: c_int, byte: u64) ->
 
 /// Waits for the intermediate child between this process and the keeper.
 fn ended_well(child: libc::pid_t) -> bool {
-    let mut status = 0;
-    loop {
-        // SAFETY: writes one number.
-        if unsafe { libc::waitpid(child, &mut status, 0) } == child {
-            return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
-        }
-        // If the process ignores SIGCHLD, the exit status is unknown.
-        if crate::errno::get() != libc::EINTR {
-            return true;
-        }
-    }
+    // If the process ignores SIGCHLD, the exit status is unknown.
+    wait_unseen(child).is_none_or(|status| libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0)
 }
 
 /// Removes the program's shared mappings of files, which would keep these files open, and their locks. The library's own

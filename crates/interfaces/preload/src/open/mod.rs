@@ -10,7 +10,7 @@ mod origin;
 mod record_locks;
 mod turn;
 
-pub use flocks::{Description, before_sharing, flock, real_fork};
+pub use flocks::{Description, before_sharing, flock, unseen_fork, wait_unseen};
 pub use gather::{Memory, gather, settle};
 pub use listing::Listing;
 pub use nameless::{keep_inherited, note_removed};
@@ -234,6 +234,10 @@ impl Open {
 
     /// Changes the flags of the description of `fd`.
     pub fn set_flags(&self, fd: c_int, flags: c_int) -> Res<()> {
+        let omits_times = !self.is_host() && flags & !self.flags() & libc::O_NOATIME != 0;
+        if omits_times && !crate::backend::identity::owns(self.stat()?.st_uid) {
+            return Err(libc::EPERM.into());
+        }
         if self.is_host() {
             // The kernel's flags reach other processes, but must not reach the delegates.
             let apart = if self.is_with_delegates() { libc::O_APPEND | libc::O_DIRECT } else { 0 };

@@ -1,7 +1,7 @@
 //! `open(2)` and `close(2)`: descriptors that refer to descriptions.
 
 use super::{Open, release_locks};
-use crate::backend::{OpenRequest, backend};
+use crate::backend::{OpenRequest, backend, identity};
 use crate::errno::{Fail, Res};
 use crate::route::WeftPath;
 use crate::{libio, pathname, placeholder, sys, table};
@@ -86,6 +86,9 @@ pub fn open_as(weft_path: &WeftPath, flags: c_int, shown: c_int, mode: u32) -> R
         mode: mode & 0o7777 & !crate::hooks::names::umask_now(),
         spec,
     };
+    if flags & libc::O_NOATIME != 0 && !path_only && !is_unnamed && !how.flags.exclusive {
+        may_omit_times(weft_path, &how)?;
+    }
     // Create the placeholder first: if no descriptors are left, no file must be created.
     let fd = placeholder::new(flags)?;
     let opened = backend().and_then(|backend| match is_unnamed {
@@ -140,6 +143,18 @@ fn leads_to_slash(weft_path: &WeftPath) -> bool {
         };
     }
     false
+}
+
+/// Refuses `O_NOATIME` to other users than the owner and root, as Linux does, before the file is truncated.
+fn may_omit_times(weft_path: &WeftPath, how: &OpenRequest) -> Res<()> {
+    let Ok(st) = backend()?.stat(weft_path, !how.nofollow) else { return Ok(()) };
+    if identity::owns(st.st_uid) {
+        return Ok(());
+    }
+    // Permission is checked first.
+    let flags = OpenFlags { create: false, exclusive: false, truncate: false, ..how.flags };
+    backend()?.open(weft_path, &OpenRequest { flags, spec: how.spec.clone(), ..*how })?;
+    Err(libc::EPERM.into())
 }
 
 /// Opens the directory at `weft_path` as a place for walks, without a descriptor. `text` is its path.

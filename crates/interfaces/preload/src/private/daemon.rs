@@ -68,11 +68,11 @@ pub fn start(name: &str, cluster: &Path) -> Result<(), String> {
     // SAFETY: new descriptors.
     let [output, input] = pipe.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     // SAFETY: the children make system calls only.
-    let forked = unsafe { crate::open::real_fork() };
+    let forked = unsafe { crate::open::unseen_fork() };
     if forked == 0 {
         // Double fork: the daemon is not a child of the program, so that no program waits for it. SAFETY: as above.
         unsafe {
-            if crate::open::real_fork() != 0 {
+            if crate::open::unseen_fork() != 0 {
                 libc::_exit(0);
             }
             become_daemon(input.as_raw_fd(), &argv, &envp);
@@ -82,10 +82,7 @@ pub fn start(name: &str, cluster: &Path) -> Result<(), String> {
         return Err(io::Error::last_os_error().to_string());
     }
     drop(input);
-    // SAFETY: our own child, and no status is stored.
-    while unsafe { libc::waitpid(forked, std::ptr::null_mut(), 0) } < 0 && crate::errno::get() == libc::EINTR
-    {
-    }
+    let _ = crate::open::wait_unseen(forked);
     let said = all_of(&output);
     match said.trim() {
         _ if said.as_bytes() == READY => Ok(()),

@@ -94,6 +94,9 @@ MAIN
     struct statvfs sv;
     CHECK(fstatfs(fd, &sf) == 0 && statvfs(".", &sv) == 0 && fstatvfs(fd, &sv) == 0 && sv.f_namemax == 255);
     CHECK(fpathconf(fd, _PC_NAME_MAX) == 255);
+    CHECK(fpathconf(fd, _PC_MAX_CANON) == 255 && fpathconf(fd, _PC_MAX_INPUT) == 255 && fpathconf(fd, _PC_VDISABLE) == 0);
+    errno = 0;
+    CHECK(fpathconf(fd, _PC_SOCK_MAXBUF) == -1 && fpathconf(fd, _PC_REC_INCR_XFER_SIZE) == -1 && errno == 0);
 
     /* From a Weft file to a foreign one inside the kernel. */
     int tmp = open("/tmp", O_TMPFILE | O_RDWR, 0600);

@@ -43,6 +43,14 @@ MAIN
     FAILS(statx(dir, "f", AT_STATX_FORCE_SYNC | AT_STATX_DONT_SYNC, STATX_ALL, &stx), EINVAL);
     FAILS(statx(dir, "f", 0, 0x80000000u, &stx), EINVAL);
     CHECK(statx(dir, "f", AT_STATX_FORCE_SYNC, STATX_ALL, &stx) == 0 && stx.stx_size == 10);
+    char *none[] = {"f", NULL};
+    CHECK(symlink("/bin/false", "program") == 0);
+    FAILS(execveat(dir, "program", none, environ, AT_SYMLINK_NOFOLLOW), ELOOP);
+    FAILS(syscall(SYS_execveat, dir, "program", none, environ, AT_SYMLINK_NOFOLLOW), ELOOP);
+    FAILS(execveat(dir, "program", none, environ, unknown), EINVAL);
+    FAILS(execveat(fd, "", none, environ, 0), ENOENT);
+    FAILS(execveat(dir, "missing", none, environ, AT_SYMLINK_NOFOLLOW), ENOENT);
+    FAILS(execveat(fd, "program", none, environ, 0), ENOTDIR);
     FAILS(faccessat(dir, "f", 0x10, 0), EINVAL);
     FAILS(faccessat(dir, "f", R_OK, unknown), EINVAL);
     FAILS(syscall(SYS_faccessat2, dir, "f", R_OK, unknown), EINVAL);
@@ -173,6 +181,11 @@ MAIN
     FAILS(ioctl(fd, TCGETS, buf), ENOTTY);
     FAILS(open("f", O_RDONLY | O_DIRECTORY), ENOTDIR);
     FAILS(open("l", O_RDONLY | O_NOFOLLOW), ELOOP);
+    /* Without restrictions `openat2` follows links to other file systems. */
+    CHECK(symlink("/dev/null", "away") == 0);
+    struct { uint64_t flags, mode, resolve; } how = {O_RDONLY, 0, 0};
+    int away = syscall(SYS_openat2, dir, "away", &how, sizeof how);
+    CHECK(away >= 0 && fstat(away, &st) == 0 && S_ISCHR(st.st_mode));
     FAILS(open("d", O_WRONLY), EISDIR);
     FAILS(open("d", O_RDONLY | O_CREAT, 0600), EISDIR);
     FAILS(open("d", O_TMPFILE | O_RDONLY, 0600), EINVAL);
