@@ -44,6 +44,7 @@ static const struct known KNOWN[] = {
     {3, "fallocate", "*", "*= -1 EOPNOTSUPP*", "preload.md, mount.md: `fallocate`"},
     {3, "fallocate", "*= -1 EOPNOTSUPP*", "*", "tmpfs knows less than `fallocate` of Weft"},
     {3, "*", "*9223372036854775807*", "*= -1 EFBIG*", "posix.md: largest file"},
+    {1, "open*", "*NOFOLLOW*PATH*= ok {12???? *", "*NOFOLLOW*PATH*= -1 ELOOP", "preload.md: `O_PATH` of a link"},
     {2, "open*", "*TMPFILE*", "*TMPFILE*= -1 EOPNOTSUPP*", "mount.md: `O_TMPFILE`"},
     {2, "*", "*= -1 ENOENT*", "*= -1 ESTALE*", "mount.md: an open directory that was removed"},
     {2, "*", "*links 0*", "*= -1 ESTALE*", "mount.md: an open directory that was removed"},

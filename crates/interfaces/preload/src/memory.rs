@@ -238,6 +238,11 @@ impl Buffers {
         self.wanted.min(BYTES_MAX)
     }
 
+    /// Whether the program gave an array of buffers.
+    pub fn is_list(&self) -> bool {
+        !matches!(self.parts, Parts::One(_))
+    }
+
     /// Whether the program wants to move bytes, and no memory for them can be used.
     pub fn are_bad(&self) -> bool {
         self.wanted > 0 && self.found == 0

@@ -292,7 +292,7 @@ unsafe fn both(
         return -1;
     }
     let follow = pair == Pair::Link { follow: true };
-    let errno = match (resolve_side(a, follow), resolve_side(b, false)) {
+    let errno = match (resolve_side(a, follow, pair == Pair::Rename), resolve_side(b, false, true)) {
         (Ok(PathSide::Ours(a)), Ok(PathSide::Ours(b))) => {
             let ends = (pairs::end_of(from.1), pairs::end_of(to.1));
             let work = || work(&a, &b, ends).map_err(|fail| pairs::first_error(pair, &a, &b, ends, fail));
@@ -329,12 +329,14 @@ impl PathSide {
     }
 }
 
-/// Determines whether a Weft path really lies in the mount: a link in its directory part may lead out of it.
-fn resolve_side(way: Route, follow: bool) -> Res<PathSide> {
+/// Determines whether a Weft path really lies in the mount: a link in its directory part may lead out of it. With
+/// `is_name`, a link at its end is a name that the call gives or takes, also with a slash behind it.
+fn resolve_side(way: Route, follow: bool, is_name: bool) -> Res<PathSide> {
     let mut found = None;
     let mut kept = None;
     let result = on_way::<c_int>(way, &mut kept, |weft_path| {
-        match backend()?.stat(weft_path, follow) {
+        let at = WeftPath { must_dir: weft_path.must_dir && !is_name, ..weft_path.clone() };
+        match backend()?.stat(&at, follow) {
             Err(Fail::Moved(path)) => return Err(Fail::Moved(path)),
             // The operation itself handles a missing name.
             Ok(_) | Err(_) => found = Some(weft_path.clone()),

@@ -181,8 +181,7 @@ impl Source {
         settle()?;
         let open = open_of(fd)?;
         open.has_mode(false)?;
-        let side = Side::new(fd, at)?;
-        if open.is_directory() { Err(libc::EINVAL.into()) } else { Ok(Self { open, side }) }
+        Ok(Self { open, side: Side::new(fd, at)? })
     }
 
     /// Reads bytes, and lets `accept` take them. Returns the number of bytes that were read, and that of those taken.
@@ -191,6 +190,9 @@ impl Source {
         buffer: &mut [u8],
         accept: impl FnOnce(&[u8]) -> Result<usize, i32>,
     ) -> Res<(usize, usize)> {
+        if self.open.is_directory() {
+            return Err(libc::EINVAL.into());
+        }
         let mut parts = [IoSliceMut::new(buffer)];
         let fd = self.side.fd;
         let got = match self.side.given.is_null() {

@@ -112,6 +112,10 @@ pub fn open_as(weft_path: &WeftPath, flags: c_int, shown: c_int, mode: u32) -> R
             sys::close(fd);
             let may_create = how.flags.create && !how.flags.exclusive && !how.nofollow;
             let is_not_directory = matches!(fail, Fail::Errno(libc::ENOTDIR));
+            let is_link = || backend().and_then(|backend| backend.readlink(weft_path)).is_ok();
+            if how.nofollow && how.flags.directory && matches!(fail, Fail::Errno(libc::ELOOP)) && is_link() {
+                return Err(libc::ENOTDIR.into());
+            }
             Err(if may_create && is_not_directory && leads_to_slash(weft_path) {
                 libc::EISDIR.into()
             } else {

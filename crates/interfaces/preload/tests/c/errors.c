@@ -2,6 +2,8 @@
 #include "check.h"
 #include <linux/openat2.h>
 
+#define BAD_FD 999
+
 static long open_how(int dir, const char *path, uint64_t flags) {
     struct open_how how = {.flags = flags};
     return syscall(SYS_openat2, dir, path, &how, sizeof how);
@@ -99,6 +101,18 @@ MAIN
         FAILS(read(fd, bytes, 20), EINVAL);
         FAILS(write(fd, bytes, 20), EINVAL);
     }
+
+    /* A link at the end of a name with a slash is no directory, and what it leads to is not moved. */
+    char target[PATH_MAX + 2], absolute[PATH_MAX];
+    CHECK(getcwd(absolute, sizeof absolute) && snprintf(target, sizeof target, "%.4000s/d", absolute) > 0);
+    CHECK(symlink(target, "link-d") == 0);
+    FAILS(rename("link-d/", "moved"), ENOTDIR);
+    FAILS(link("f", "link-d/"), EEXIST);
+    CHECK(access("d/e", F_OK) == 0 && access("moved", F_OK) == -1);
+    FAILS(open("link-d", O_DIRECTORY | O_NOFOLLOW), ENOTDIR);
+    CHECK(readv(dir, &(struct iovec){bytes, 0}, 1) == 0 && readv(dir, NULL, 0) == 0);
+    FAILS(read(dir, bytes, 0), EISDIR);
+    FAILS(sendfile(BAD_FD, dir, NULL, 10), EBADF);
 
     /* A removed directory has no names. */
     DIR *names = opendir("d/e");
