@@ -11,6 +11,7 @@ mod fragments_support;
 mod fragments_threads;
 mod metadata_damage;
 mod metadata_full;
+mod metadata_mutated;
 mod metadata_power;
 mod target;
 #[path = "../target_support/mod.rs"]

@@ -13,11 +13,11 @@ use weft_store::metadata::{
 
 const ROWS: u32 = 50;
 
-fn open(path: &Path) -> Result<Journal<RealEnv>, OpenError> {
+pub(crate) fn open(path: &Path) -> Result<Journal<RealEnv>, OpenError> {
     open_with(path, JournalOptions::default())
 }
 
-fn open_with(path: &Path, options: JournalOptions) -> Result<Journal<RealEnv>, OpenError> {
+pub(crate) fn open_with(path: &Path, options: JournalOptions) -> Result<Journal<RealEnv>, OpenError> {
     open_all(path, &DatabaseSpec::formatting("test"), options)
 }
 
@@ -366,10 +366,10 @@ fn missing_files_are_not_created_again() {
 }
 
 /// Pseudorandom numbers, equal in every run.
-struct Lcg(u64);
+pub(crate) struct Lcg(pub(crate) u64);
 
 impl Lcg {
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -441,7 +441,7 @@ fn unreadable(journal: &Journal<RealEnv>, about: &str) -> usize {
     unreadable
 }
 
-const FILES: [&str; 6] = ["identity", "log.0", "log.1", "synced", "base.redb", "base.sums"];
+pub(crate) const FILES: [&str; 6] = ["identity", "log.0", "log.1", "synced", "base.redb", "base.sums"];
 
 /// Copies of the files of a database, to be damaged one by one.
 struct Files(Vec<(&'static str, Vec<u8>)>);
