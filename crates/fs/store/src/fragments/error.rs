@@ -1,5 +1,6 @@
 //! Errors of the fragment log.
 
+use crate::error::is_full;
 use std::io;
 use std::path::PathBuf;
 
@@ -47,14 +48,22 @@ pub enum LogError {
     },
 }
 
+/// Returns the remedy for an error of the operating system at the opening of a log.
+fn remedy(source: &io::Error) -> &'static str {
+    match is_full(source) {
+        true => "free space on the SSD, or make the `size` of the target's SSD smaller in the cluster file",
+        false => {
+            "make the directory on the SSD and let the server's user own it, or correct the path of the target's SSD in \
+             the cluster file"
+        }
+    }
+}
+
 /// Error of opening a log.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenLogError {
     /// The directory is missing or unusable.
-    #[error(
-        "{path}: {doing}: {source}: make the directory on the SSD and let the server's user own it, \
-         or correct the path of the target's SSD in the cluster file"
-    )]
+    #[error("{path}: {doing}: {source}: {}", remedy(.source))]
     Io {
         /// Path of the log.
         path: PathBuf,

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
 use weft_core::{ByteLen, DataClass, Nanos};
-use weft_env::sim::{Payload, Sim, SimConfig};
+use weft_env::sim::{DiskFaults, Payload, Sim, SimConfig};
 use weft_env::{Dir, Env, File, OpenMode};
 use weft_store::fragments::{FragmentLog, LogError, LogSpec, OpenLogError, SEGMENTS, Tag};
 
@@ -28,6 +28,20 @@ fn puts_are_readable_at_once_and_after_a_restart() {
         assert_eq!((recovered.dirty, recovered.torn), (ByteLen(5), 0));
         assert_eq!(bytes_of(&log, key(1), 100..105).await, b"heLLo".map(Some));
         log.close().await.expect("orderly");
+    });
+}
+
+#[test]
+fn a_log_that_does_not_fit_on_the_ssd_says_so() {
+    let mut sim = Sim::with_seed(4);
+    let node = node(&sim);
+    let faults = DiskFaults { capacity_bytes: 100_000, ..DiskFaults::default() };
+    sim.set_disk_faults(&node, Path::new("/ssd"), faults);
+    let env = node.clone();
+    sim.block_on(&node, async move {
+        let Err(error) = FragmentLog::open(&env, &spec()).await else { panic!("there is no space") };
+        let said = error.to_string();
+        assert!(said.starts_with("/ssd: format the fragment log: ") && said.contains("free space"), "{said}");
     });
 }
 
