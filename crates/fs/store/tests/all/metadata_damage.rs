@@ -195,7 +195,7 @@ fn a_lost_record_of_synced_frames_is_refused_and_an_earlier_version_gets_one() {
         std::fs::write(&log, &good[..len]).expect("written");
         refused(dir.path(), &format!("log.0 has {len} bytes, but was made with 262144"));
         // An interrupted upgrade has recorded the frame.
-        std::fs::write(&log, &vec![0; good.len()]).expect("written");
+        std::fs::write(&log, vec![0; good.len()]).expect("written");
         std::fs::write(dir.path().join("synced"), &synced).expect("written");
         refused(dir.path(), "frame 50 was synced in log.0");
         std::fs::remove_file(dir.path().join("synced")).expect("removed");
