@@ -28,8 +28,8 @@ const READ_LEN_MAX: u64 = 1 << 20;
 
 /// Pages of one file that the kernel may have. `F` is an open file.
 pub struct FilePages<F> {
-    /// Held for reading by each writeback, and for writing when a change begins, so that no writeback from before a
-    /// change is applied after it. Acquired before `state`.
+    /// Held for reading by each writeback, and for writing when a change begins: a writeback that began before a change
+    /// ends before it. Acquired before `state`.
     writebacks: RwLock<()>,
     state: Mutex<State<F>>,
     /// Notified when a read in progress ends.

@@ -36,6 +36,12 @@ impl WeftFilesystem {
             Ok(handle) => handle,
             Err(Refusal(errno)) => return reply.error(errno),
         };
+        if call.lock_kind().is_none() {
+            // Who gets the lock next must see the bytes that were stored under it.
+            let (file, owners) = (handle.file.file(), Arc::clone(&self.lock_owners));
+            let then = move || done(set(&handle, fh, &owners, call), reply);
+            return self.pages.reporter.then(file, Box::new(then));
+        }
         if !call.wait {
             let may_end = self.may_be_ending(&handle.file);
             let mut result = set(&handle, fh, &self.lock_owners, call);
@@ -67,14 +73,6 @@ impl WeftFilesystem {
         self.lock_owners.may_be_ending(file.file()) || self.releases.are_in_progress()
     }
 
-    /// Releases record locks of a process that has closed a descriptor.
-    pub fn release_locks_of(&self, file: &OpenFile<RealEnv>, fh: FileHandle, owner: u64) {
-        if self.lock_owners.flushed(file.file(), owner, fh.0) {
-            // An unreachable server drops the locks when this session ends.
-            let _ = block_on(file.unlock(LockSpace::Record, LockOwner::Process(owner), WHOLE));
-        }
-    }
-
     /// Releases the locks that end with an open file.
     pub fn release_locks_with(&self, file: &OpenFile<RealEnv>, fh: FileHandle) {
         let (processes, owns_locks) = self.lock_owners.ended(file.file(), fh.0);
@@ -86,6 +84,14 @@ impl WeftFilesystem {
                 let _ = block_on(file.unlock(space, LockOwner::Handle(file.handle()), WHOLE));
             }
         }
+    }
+}
+
+/// Releases record locks of a process that has closed a descriptor.
+pub fn release_locks_of(owners: &LockOwners, file: &OpenFile<RealEnv>, fh: FileHandle, owner: u64) {
+    if owners.flushed(file.file(), owner, fh.0) {
+        // An unreachable server drops the locks when this session ends.
+        let _ = block_on(file.unlock(LockSpace::Record, LockOwner::Process(owner), WHOLE));
     }
 }
 

@@ -5,6 +5,7 @@ use crate::caller::identity;
 use crate::convert::open_flags;
 use crate::file_pages::FilePages;
 use crate::filesystem::WeftFilesystem;
+use crate::locks::release_locks_of;
 use fuser::{Errno, FileHandle, FopenFlags, LockOwner, Request};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -101,12 +102,18 @@ impl WeftFilesystem {
     /// Handles the close of a descriptor, which need not be the last one of this open, and calls `answer`.
     pub fn flush_handle(&self, fh: FileHandle, owner: LockOwner, answer: impl FnOnce() + Send + 'static) {
         let Some(handle) = self.files.get(fh.0) else { return answer() };
-        self.release_locks_of(&handle.file, fh, owner.0);
         // Mappings on other mounts must see the written bytes when this close returns; the release comes later.
         if handle.wrote.swap(false, Ordering::Relaxed) {
             block_on(handle.file.invalidate_other_mounts());
         }
-        self.pages.reporter.then(handle.file.file(), Box::new(answer));
+        // Who gets the process's locks next must see them as well.
+        let (owners, file) = (Arc::clone(&self.lock_owners), handle.file.file());
+        let then = move || {
+            release_locks_of(&owners, &handle.file, fh, owner.0);
+            drop(handle);
+            answer();
+        };
+        self.pages.reporter.then(file, Box::new(then));
     }
 
     /// Handles the close of the last descriptor of this open.

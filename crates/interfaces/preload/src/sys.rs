@@ -360,16 +360,18 @@ pub fn is_range_locked(fd: c_int, start: u64, len: u64) -> Result<bool, i32> {
     Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
 }
 
-/// Closes every descriptor except `kept`, and replaces the standard ones by `/dev/null`.
+/// Closes every descriptor except `kept`, and replaces the standard ones by `/dev/null`. Allocates nothing, because forked
+/// children of programs with threads call this.
 pub fn close_all_but(kept: &[c_int]) {
-    let mut kept: Vec<u32> = kept.iter().filter_map(|&fd| u32::try_from(fd).ok()).collect();
-    kept.sort_unstable();
-    let mut from = 0u32;
-    for own in kept.into_iter().chain([u32::MAX]) {
-        if own > from {
-            let _ = raw!(SYS_close_range, from, own - 1, 0u32);
+    let mut from = Some(0u32);
+    while let Some(first) = from {
+        let next = kept.iter().filter_map(|&fd| u32::try_from(fd).ok()).filter(|&fd| fd >= first).min();
+        if let Some(last) = next.unwrap_or(u32::MAX).checked_sub(1)
+            && last >= first
+        {
+            let _ = raw!(SYS_close_range, first, last, 0u32);
         }
-        from = own.saturating_add(1);
+        from = next.and_then(|own| own.checked_add(1));
     }
     for _ in 0..3 {
         let _ = open(c"/dev/null", libc::O_RDWR, 0);

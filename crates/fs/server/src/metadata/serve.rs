@@ -197,8 +197,11 @@ impl<E: Env> Service<E> {
             R::Adopt { open, parent } => {
                 let origin = OpenOrigin::Adopted(parent.bound_to(call.ctx.owner()));
                 // Repeated as a whole, because its effect in memory is wanted.
-                let reply = self.commit(call, |t, op| op.adopt(t, origin, &open)).await?;
+                let mut reply = self.commit(call, |t, op| op.adopt(t, origin, &open)).await?;
                 self.wait_for_mark(call, open.file, false).await?;
+                if let MetaReply::Opened(opened) = &mut reply {
+                    opened.mapped_elsewhere = self.is_mapped_elsewhere(call.ctx.session, open.file);
+                }
                 Ok(reply)
             }
             R::Close { handle, summary } => self.close(call, handle, summary).await,

@@ -126,7 +126,10 @@ impl Description {
 
     /// Releases the lock of this process, if it has one.
     pub fn end(&self) {
-        drop(self.take());
+        if let Some(own) = self.take() {
+            // The end of the session, which also ends the lock, reaches the server after this close.
+            let _ = own.session.file().lock(LockSpace::Flock, true, None, WHOLE, None);
+        }
     }
 
     /// Fails if the lock was lost while the metadata server was unreachable.
@@ -385,6 +388,9 @@ fn start_keeper(session: LockSession, of: &Description, fd: c_int, byte: u64) ->
     // library alone, with their own copies of its memory.
     let forked = unsafe { if is_alone() { unseen_fork() } else { real_fork() } };
     if forked == 0 {
+        // The program may close files, and expect their locks and pipes to end, once this child has ended.
+        sys::close_all_but(&[placeholder::internal(), vec![keeper.0]].concat());
+        unmap_files();
         // Double fork: the keeper is not a child of the program, so that no program waits for it. SAFETY: as above.
         match unsafe { real_fork() } {
             0 => keep(&session, of, keeper.0, byte),
@@ -453,8 +459,6 @@ fn keep(session: &LockSession, of: &Description, keeper: c_int, byte: u64) -> ! 
     for other in std::mem::take(&mut *PARENTS.lock()) {
         other.session.leave();
     }
-    sys::close_all_but(&[placeholder::internal(), vec![keeper]].concat());
-    unmap_files();
     let beat = libc::timeval { tv_sec: HEARTBEAT_S, tv_usec: 0 };
     let beats = libc::itimerval { it_interval: beat, it_value: beat };
     sys::set_timer(&beats);

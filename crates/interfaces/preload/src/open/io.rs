@@ -122,8 +122,11 @@ impl Open {
         // Reserve the range before reading it: a child that is forked meanwhile does not know of this turn.
         let (at, reserved) = match sys::lseek(fd, wanted, libc::SEEK_CUR) {
             Ok(end) => (end - wanted, wanted),
-            // The range ends behind the last offset.
-            Err(_) => return Err(libc::EINVAL.into()),
+            // The range ends behind the last offset of all files, or of a host's file system.
+            Err(_) => {
+                let at = sys::lseek(fd, 0, libc::SEEK_CUR)?;
+                (at.checked_add(wanted).map(|_| at).ok_or(libc::EINVAL)?, 0)
+            }
         };
         let result = self.take(file, bufs, at as u64);
         let got = *result.as_ref().unwrap_or(&0) as i64;
@@ -163,6 +166,8 @@ impl Open {
         let _turn = self.take_turn(fd);
         self.refresh_flags(fd);
         let done = if self.flags() & libc::O_APPEND != 0 {
+            // Linux looks at the position first, although it does not write there.
+            sys::lseek(fd, 0, libc::SEEK_CUR)?.checked_add(wanted as i64).ok_or(libc::EINVAL)?;
             let append = |bufs: &[IoSlice<'_>]| {
                 let (at, done) = Self::append(file, bufs)?;
                 sys::lseek(fd, at as i64 + done as i64, libc::SEEK_SET)?;
@@ -171,7 +176,10 @@ impl Open {
             self.within_limit(bufs, || file.size(), append)?
         } else {
             // Reserve the range before writing it, so that processes that share the offset never overlap.
-            let end = sys::lseek(fd, wanted as i64, libc::SEEK_CUR).map_err(|_| libc::EINVAL)?;
+            let Ok(end) = sys::lseek(fd, wanted as i64, libc::SEEK_CUR) else {
+                let at = sys::lseek(fd, 0, libc::SEEK_CUR)?;
+                return Err(at.checked_add(wanted as i64).map_or(libc::EINVAL, |_| libc::EFBIG).into());
+            };
             let at = (end - wanted as i64) as u64;
             let result = self.within_limit(bufs, || Ok(at), |bufs| self.put(file, bufs, at));
             let missing = wanted - *result.as_ref().unwrap_or(&0);
