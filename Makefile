@@ -40,7 +40,7 @@ demo: ## Unmodified MPI programs on four servers, checked and measured, with the
 	@scripts/deps.sh demo
 	@scripts/demo.sh
 
-test: ## All tests, also with MPI, FUSE, network namespaces, Python; isolated; counts at the end (half an hour on 2 cores)
+test: ## All tests, also with MPI, FUSE, network namespaces, Python; isolated; counts at the end (50 minutes on 2 cores)
 	@scripts/deps.sh test
 	$(CARGO) build -p weft-cli -p weft-preload
 	@CARGO="$(CARGO)" scripts/test.py
