@@ -37,7 +37,7 @@ impl WeftFilesystem {
             Err(Refusal(errno)) => return reply.error(errno),
         };
         if call.lock_kind().is_none() {
-            // Who gets the lock next must see the bytes that were stored under it.
+            // The next holder must see the bytes that were stored under the lock.
             let (file, owners) = (handle.file.file(), Arc::clone(&self.lock_owners));
             let then = move || done(set(&handle, fh, &owners, call), reply);
             return self.pages.reporter.then(file, Box::new(then));

@@ -106,7 +106,7 @@ impl WeftFilesystem {
         if handle.wrote.swap(false, Ordering::Relaxed) {
             block_on(handle.file.invalidate_other_mounts());
         }
-        // Who gets the process's locks next must see them as well.
+        // The next holder of the process's locks must see them as well.
         let (owners, file) = (Arc::clone(&self.lock_owners), handle.file.file());
         let then = move || {
             release_locks_of(&owners, &handle.file, fh, owner.0);
