@@ -21,6 +21,11 @@ pub const ALL: ByteRange = match ByteRange::new(0, u64::MAX) {
     None => unreachable!(),
 };
 
+/// Returns the range from the first byte of both ranges to the last one.
+pub fn joined(one: ByteRange, other: ByteRange) -> ByteRange {
+    ByteRange::new(one.start().min(other.start()), one.end().max(other.end())).unwrap_or(ALL)
+}
+
 /// Queue of files whose pages must be dropped, and of bytes to store.
 #[derive(Default)]
 pub struct Dropper {
@@ -67,8 +72,7 @@ impl Dropper {
     fn queue(&self, file: FileId, range: ByteRange, then: Option<OnDropped>) {
         let mut queue = self.queue.lock();
         let drop = queue.drops.entry(file).or_insert_with(|| Drop { range, thens: Vec::new() });
-        let (start, end) = (drop.range.start().min(range.start()), drop.range.end().max(range.end()));
-        drop.range = ByteRange::new(start, end).unwrap_or(ALL);
+        drop.range = joined(drop.range, range);
         drop.thens.extend(then);
         std::mem::drop(queue);
         self.changed.notify_one();

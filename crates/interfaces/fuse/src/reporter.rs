@@ -4,6 +4,7 @@
 //! writing back itself. So the kernel gets its answer to a writeback first. Only the answers to `fsync`, `msync` and
 //! `close` wait for the reports, and no serving thread does.
 
+use crate::dropper::joined;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
@@ -50,8 +51,7 @@ impl<F> Reporter<F> {
         let mut queue = self.queue.lock();
         let new = || Report { file: file(), range, thens: Vec::new() };
         let report = queue.waiting.entry(id).or_insert_with(new);
-        let (start, end) = (report.range.start().min(range.start()), report.range.end().max(range.end()));
-        report.range = ByteRange::new(start, end).unwrap_or(range);
+        report.range = joined(report.range, range);
         drop(queue);
         self.changed.notify_one();
     }

@@ -66,6 +66,7 @@
 mod real;
 
 mod backend;
+mod children;
 mod config;
 mod early;
 mod errno;

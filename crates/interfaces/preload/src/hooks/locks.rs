@@ -8,10 +8,9 @@ use crate::serve::on_weft_fd;
 use crate::sys;
 use libc::{c_int, c_short, off_t};
 use std::sync::Once;
+use weft_core::ByteRange;
+use weft_core::ranges::RangeError;
 use weft_wire::meta::{LockKind, LockRange, LockSpace};
-
-/// Number of offsets that a file can have.
-const OFFSETS: u64 = 1 << 63;
 
 /// Returns the range of a `flock` structure.
 fn range(open: &Open, fd: c_int, lock: &libc::flock) -> Res<LockRange> {
@@ -22,21 +21,11 @@ fn range(open: &Open, fd: c_int, lock: &libc::flock) -> Res<LockRange> {
         _ => return Err(libc::EINVAL.into()),
     };
     let start = base.checked_add(lock.l_start).ok_or(libc::EOVERFLOW)?;
-    let start = u64::try_from(start).map_err(|_| libc::EINVAL)?;
-    match lock.l_len {
-        0 => Ok(LockRange { start, end: u64::MAX }),
-        len if len > 0 => match start + len as u64 {
-            end if end > OFFSETS => Err(libc::EOVERFLOW.into()),
-            // To the last offset, which is all that follows.
-            OFFSETS => Ok(LockRange { start, end: u64::MAX }),
-            end => Ok(LockRange { start, end }),
-        },
-        // The bytes before the start.
-        len => {
-            let first = start.checked_sub(len.unsigned_abs()).ok_or(libc::EINVAL)?;
-            Ok(LockRange { start: first, end: start })
-        }
-    }
+    let range = ByteRange::from_posix(start, lock.l_len).map_err(|error| match error {
+        RangeError::Invalid => libc::EINVAL,
+        RangeError::Overflow => libc::EOVERFLOW,
+    })?;
+    Ok(LockRange { start: range.start(), end: range.end() })
 }
 
 fn kind(of: c_short) -> Res<Option<LockKind>> {

@@ -12,7 +12,7 @@ hook! { [syscall] (number: c_long, a: usize, b: usize, c: usize, d: usize, e: us
 /// Serves a system call; `None` if it is not for Weft. A failed call returns -1 and sets `errno`.
 pub unsafe fn serve(number: c_long, arg: [usize; 6]) -> Option<c_long> {
     let (number, arg) = modern(number, arg);
-    by_number(number, arg).or_else(|| by_descriptor(number, arg)).or_else(|| times_or_watch(number, arg))
+    by_number(number, arg).or_else(|| by_descriptor(number, arg)).or_else(|| attributes_or_watch(number, arg))
 }
 
 /// Returns the call with a directory argument that does the same as an older call.
@@ -122,13 +122,36 @@ unsafe fn by_descriptor(number: c_long, arg: [usize; 6]) -> Option<c_long> {
     })
 }
 
-/// Serves calls that set times and newer architectures do not have, and watches.
-unsafe fn times_or_watch(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_long> {
+/// Serves calls by path on extended attributes, calls that set times and that newer architectures do not have, and
+/// watches.
+unsafe fn attributes_or_watch(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
     if !crate::config::is_ready() {
         return None;
     }
     const HERE: usize = libc::AT_FDCWD as usize;
     Some(match number {
+        libc::SYS_getxattr if leads_to_us(HERE, a) => {
+            super::xattrs::getxattr(a as _, b as _, c as _, d) as c_long
+        }
+        libc::SYS_lgetxattr if leads_to_us(HERE, a) => {
+            super::xattrs::lgetxattr(a as _, b as _, c as _, d) as c_long
+        }
+        libc::SYS_setxattr if leads_to_us(HERE, a) => {
+            c_long::from(super::xattrs::setxattr(a as _, b as _, c as _, d, e as c_int))
+        }
+        libc::SYS_lsetxattr if leads_to_us(HERE, a) => {
+            c_long::from(super::xattrs::lsetxattr(a as _, b as _, c as _, d, e as c_int))
+        }
+        libc::SYS_listxattr if leads_to_us(HERE, a) => super::xattrs::listxattr(a as _, b as _, c) as c_long,
+        libc::SYS_llistxattr if leads_to_us(HERE, a) => {
+            super::xattrs::llistxattr(a as _, b as _, c) as c_long
+        }
+        libc::SYS_removexattr if leads_to_us(HERE, a) => {
+            c_long::from(super::xattrs::removexattr(a as _, b as _))
+        }
+        libc::SYS_lremovexattr if leads_to_us(HERE, a) => {
+            c_long::from(super::xattrs::lremovexattr(a as _, b as _))
+        }
         #[cfg(target_arch = "x86_64")]
         libc::SYS_utime if leads_to_us(HERE, a) => c_long::from(super::attrs::utime(a as _, b as _)),
         #[cfg(target_arch = "x86_64")]
@@ -232,9 +255,6 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
             c as libc::mode_t,
             d as libc::dev_t,
         )),
-        _ if is_of_attributes(number) && leads_to_us(libc::AT_FDCWD as usize, a) => {
-            attributes_by_path(number, arg)
-        }
         libc::SYS_name_to_handle_at if leads_to_us(a, b) => c_long::from(super::names::name_to_handle_at(
             a as c_int,
             b as *const _,
@@ -297,40 +317,6 @@ unsafe fn by_number(number: c_long, arg: [usize; 6]) -> Option<c_long> {
         libc::SYS_fstat if ours => c_long::from(super::attrs::fstat(a as c_int, b as *mut _)),
         _ => return None,
     })
-}
-
-/// Whether a call's first argument is a path whose extended attributes it reads or changes.
-fn is_of_attributes(number: c_long) -> bool {
-    matches!(
-        number,
-        libc::SYS_getxattr
-            | libc::SYS_lgetxattr
-            | libc::SYS_setxattr
-            | libc::SYS_lsetxattr
-            | libc::SYS_listxattr
-            | libc::SYS_llistxattr
-            | libc::SYS_removexattr
-            | libc::SYS_lremovexattr
-    )
-}
-
-unsafe fn attributes_by_path(number: c_long, arg: [usize; 6]) -> c_long {
-    let [path, b, c, d, e, _] = arg;
-    let path = path as *const libc::c_char;
-    match number {
-        libc::SYS_getxattr => super::xattrs::getxattr(path, b as *const _, c as *mut _, d) as c_long,
-        libc::SYS_lgetxattr => super::xattrs::lgetxattr(path, b as *const _, c as *mut _, d) as c_long,
-        libc::SYS_setxattr => {
-            c_long::from(super::xattrs::setxattr(path, b as *const _, c as *const _, d, e as c_int))
-        }
-        libc::SYS_lsetxattr => {
-            c_long::from(super::xattrs::lsetxattr(path, b as *const _, c as *const _, d, e as c_int))
-        }
-        libc::SYS_listxattr => super::xattrs::listxattr(path, b as *mut _, c) as c_long,
-        libc::SYS_llistxattr => super::xattrs::llistxattr(path, b as *mut _, c) as c_long,
-        libc::SYS_removexattr => c_long::from(super::xattrs::removexattr(path, b as *const _)),
-        _ => c_long::from(super::xattrs::lremovexattr(path, b as *const _)),
-    }
 }
 
 /// Whether a name, or a descriptor without a name, may belong to Weft.

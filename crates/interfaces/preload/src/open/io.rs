@@ -9,6 +9,13 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Returns the position of `fd`. Fails as Linux does if `len` bytes from there end behind the last offset of any file.
+fn position_for(fd: c_int, len: i64) -> Res<i64> {
+    let at = sys::lseek(fd, 0, libc::SEEK_CUR)?;
+    at.checked_add(len).ok_or(libc::EINVAL)?;
+    Ok(at)
+}
+
 impl Open {
     /// Refuses calls on the contents or attributes of a descriptor that only refers to a file (`O_PATH`).
     pub fn is_opened(&self) -> Res<()> {
@@ -123,10 +130,7 @@ impl Open {
         let (at, reserved) = match sys::lseek(fd, wanted, libc::SEEK_CUR) {
             Ok(end) => (end - wanted, wanted),
             // The range ends behind the last offset of all files, or of a host's file system.
-            Err(_) => {
-                let at = sys::lseek(fd, 0, libc::SEEK_CUR)?;
-                (at.checked_add(wanted).map(|_| at).ok_or(libc::EINVAL)?, 0)
-            }
+            Err(_) => (position_for(fd, wanted)?, 0),
         };
         let result = self.take(file, bufs, at as u64);
         let got = *result.as_ref().unwrap_or(&0) as i64;
@@ -167,7 +171,7 @@ impl Open {
         self.refresh_flags(fd);
         let done = if self.flags() & libc::O_APPEND != 0 {
             // Linux looks at the position first, although it does not write there.
-            sys::lseek(fd, 0, libc::SEEK_CUR)?.checked_add(wanted as i64).ok_or(libc::EINVAL)?;
+            position_for(fd, wanted as i64)?;
             let append = |bufs: &[IoSlice<'_>]| {
                 let (at, done) = Self::append(file, bufs)?;
                 sys::lseek(fd, at as i64 + done as i64, libc::SEEK_SET)?;
@@ -177,8 +181,8 @@ impl Open {
         } else {
             // Reserve the range before writing it, so that processes that share the offset never overlap.
             let Ok(end) = sys::lseek(fd, wanted as i64, libc::SEEK_CUR) else {
-                let at = sys::lseek(fd, 0, libc::SEEK_CUR)?;
-                return Err(at.checked_add(wanted as i64).map_or(libc::EINVAL, |_| libc::EFBIG).into());
+                position_for(fd, wanted as i64)?;
+                return Err(libc::EFBIG.into());
             };
             let at = (end - wanted as i64) as u64;
             let result = self.within_limit(bufs, || Ok(at), |bufs| self.put(file, bufs, at));

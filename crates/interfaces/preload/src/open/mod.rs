@@ -10,7 +10,7 @@ mod origin;
 mod record_locks;
 mod turn;
 
-pub use flocks::{Description, before_sharing, flock, unseen_fork, wait_unseen};
+pub use flocks::{Description, before_sharing, flock};
 pub use gather::{Memory, gather, settle};
 pub use listing::Listing;
 pub use nameless::{keep_inherited, note_removed};

@@ -1,6 +1,6 @@
 //! Starting of, and connecting to, the daemon of the private mount.
 
-use crate::{placeholder, sys};
+use crate::{children, placeholder, sys};
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -68,11 +68,11 @@ pub fn start(name: &str, cluster: &Path) -> Result<(), String> {
     // SAFETY: new descriptors.
     let [output, input] = pipe.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     // SAFETY: the children make system calls only.
-    let forked = unsafe { crate::open::unseen_fork() };
+    let forked = unsafe { children::unseen_fork() };
     if forked == 0 {
         // Double fork: the daemon is not a child of the program, so that no program waits for it. SAFETY: as above.
         unsafe {
-            if crate::open::unseen_fork() != 0 {
+            if children::unseen_fork() != 0 {
                 libc::_exit(0);
             }
             become_daemon(input.as_raw_fd(), &argv, &envp);
@@ -82,7 +82,7 @@ pub fn start(name: &str, cluster: &Path) -> Result<(), String> {
         return Err(io::Error::last_os_error().to_string());
     }
     drop(input);
-    let _ = crate::open::wait_unseen(forked);
+    let _ = children::wait_unseen(forked);
     let said = all_of(&output);
     match said.trim() {
         _ if said.as_bytes() == READY => Ok(()),
