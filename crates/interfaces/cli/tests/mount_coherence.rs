@@ -418,3 +418,30 @@ fn a_mapping_sees_writes_of_others_once_the_writer_has_closed() {
         assert!(Instant::now() < deadline, "the mount listens again");
     }
 }
+
+/// The size of a file is known to all its descriptors, also to those that cannot read it.
+#[test]
+fn a_descriptor_for_writing_alone_finds_the_end_beside_readers() {
+    if !mounts::possible() {
+        return;
+    }
+    let cluster = Embedded::started();
+    let mounts = [Mounted::new(&cluster, "a"), Mounted::new(&cluster, "b")];
+    let mut writer = File::create(mounts[0].at("file")).expect("created");
+    let mut len = 0;
+    for step in 0..60_u64 {
+        let reader = File::open(mounts[step as usize % 2].at("file")).expect("opened");
+        let piece = vec![b'a' + step as u8 % 26; 1 + step as usize * 977 % 9000];
+        writer.write_all(&piece).expect("written");
+        len += piece.len() as u64;
+        assert_eq!(writer.seek(SeekFrom::End(0)).expect("an end"), len, "step {step}");
+        let mut last = [0];
+        assert_eq!(reader.read_at(&mut last, len - 1).expect("read"), 1);
+        assert_eq!((last[0], reader.metadata().expect("attributes").len()), (piece[0], len), "step {step}");
+        assert_eq!(writer.seek(SeekFrom::End(0)).expect("an end"), len, "step {step}");
+        if step % 7 == 0 {
+            drop(reader);
+            assert_eq!(writer.seek(SeekFrom::End(0)).expect("an end"), len, "without a reader");
+        }
+    }
+}

@@ -29,7 +29,7 @@ use weft_env::real::block_on;
 /// Answers about the size of an open file.
 #[derive(Default)]
 struct Answers {
-    /// The open that the last answer was for.
+    /// The last open for reading that was asked for the size.
     handle: Weak<OpenHandle>,
     /// Largest size answered.
     largest: u64,
@@ -81,19 +81,23 @@ impl KernelSizes {
     /// If the byte cannot be read.
     pub fn answering(&self, handle: &Arc<OpenHandle>, size: u64) -> Answer<Option<LastByte>> {
         let file = handle.file.file();
-        let changes = {
+        let (reader, changes) = {
             let mut files = self.files.lock();
             let answers = files.entry(file).or_default();
-            answers.handle = Arc::downgrade(handle);
+            if handle.reads {
+                answers.handle = Arc::downgrade(handle);
+            }
             answers.largest = answers.largest.max(size);
             // A smaller size may have been believed, too.
             answers.certain = answers.certain.min(size);
             if !answers.invalidated || size <= answers.certain || answers.mappable > 0 {
                 return Ok(None);
             }
-            answers.changes
+            // Without an open for reading, no read through the kernel's pages ends at the size.
+            let Some(reader) = answers.handle.upgrade() else { return Ok(None) };
+            (reader, answers.changes)
         };
-        last_byte(handle, size, changes, false)
+        last_byte(&reader, size, changes, false)
     }
 
     /// Registers that pages will be invalidated, because the file has changed; with `cut`, it may have become shorter.

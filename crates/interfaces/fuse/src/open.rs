@@ -23,6 +23,8 @@ pub const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
 /// Open file of the kernel.
 pub struct OpenHandle {
     pub file: OpenFile<RealEnv>,
+    /// Whether the file is open for reading.
+    pub reads: bool,
     /// Whether the kernel keeps pages for this open.
     pub pages: bool,
     /// Pages of the file that the kernel may have.
@@ -72,10 +74,11 @@ impl WeftFilesystem {
             (true, false) => FopenFlags::empty(),
             (false, _) => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
         };
+        let reads = matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR);
         let set_ids = AtomicBool::new(at_open.mode & SET_IDS != 0);
         let length_seen = AtomicU64::new(at_open.size.0);
         let (splices, wrote) = (AtomicBool::new(true), AtomicBool::new(false));
-        let handle = OpenHandle { file, pages, kernel_pages, set_ids, splices, length_seen, wrote };
+        let handle = OpenHandle { file, reads, pages, kernel_pages, set_ids, splices, length_seen, wrote };
         (FileHandle(self.files.insert(handle)), kernel)
     }
 

@@ -1,4 +1,4 @@
-//! Reports of writebacks to other mounts, on a dedicated thread.
+//! Reports of writebacks to other mounts, on dedicated threads.
 //!
 //! To drop a page, another mount may have to write it back, and then waits until this mount has dropped the page that it is
 //! writing back itself. So the kernel gets its answer to a writeback first. Only the answers to `fsync`, `msync` and
@@ -8,10 +8,14 @@ use crate::dropper::joined;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Bound;
 use std::sync::Arc;
 use weft_client::OpenFile;
 use weft_core::{ByteRange, Extent, FileId};
 use weft_env::real::{RealEnv, block_on};
+
+/// Number of threads. A report to a mount that does not answer takes seconds, and others should not wait for it.
+const THREADS: usize = 4;
 
 /// Action after the reports of a file so far are answered.
 pub type OnReported = Box<dyn FnOnce() + Send>;
@@ -24,8 +28,8 @@ pub struct Reporter<F = OpenFile<RealEnv>> {
 
 struct Queue<F> {
     waiting: BTreeMap<FileId, Report<F>>,
-    /// File whose report is being sent, and actions after it.
-    sent: Option<(FileId, Vec<OnReported>)>,
+    /// Files whose reports are being sent, at most one of each, and actions after it.
+    sent: BTreeMap<FileId, Vec<OnReported>>,
     /// File of the last report.
     last: FileId,
     ended: bool,
@@ -40,7 +44,7 @@ struct Report<F> {
 
 impl<F> Default for Reporter<F> {
     fn default() -> Self {
-        let queue = Queue { waiting: BTreeMap::new(), sent: None, last: FileId(0), ended: false };
+        let queue = Queue { waiting: BTreeMap::new(), sent: BTreeMap::new(), last: FileId(0), ended: false };
         Self { queue: Mutex::new(queue), changed: Condvar::new() }
     }
 }
@@ -61,7 +65,7 @@ impl<F> Reporter<F> {
         let mut queue = self.queue.lock();
         if let Some(report) = queue.waiting.get_mut(&id) {
             report.thens.push(then);
-        } else if let Some((_, thens)) = queue.sent.as_mut().filter(|(sent, _)| *sent == id) {
+        } else if let Some(thens) = queue.sent.get_mut(&id) {
             thens.push(then);
         } else {
             drop(queue);
@@ -69,54 +73,63 @@ impl<F> Reporter<F> {
         }
     }
 
-    /// Ends the thread when the queue is empty.
+    /// Ends the threads when the queue is empty.
     pub fn end(&self) {
         self.queue.lock().ended = true;
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
     /// Returns the next report. Files take turns.
-    fn next(&self) -> Option<(F, ByteRange)> {
+    fn next(&self) -> Option<(FileId, F, ByteRange)> {
         let mut queue = self.queue.lock();
         loop {
-            let after_last = (std::ops::Bound::Excluded(queue.last), std::ops::Bound::Unbounded);
-            let next = queue.waiting.range(after_last).next().or(queue.waiting.first_key_value());
-            if let Some(id) = next.map(|(id, _)| *id)
+            let after_last = (Bound::Excluded(queue.last), Bound::Unbounded);
+            let mut in_turn = queue.waiting.range(after_last).chain(&queue.waiting);
+            let next = in_turn.find(|(id, _)| !queue.sent.contains_key(id)).map(|(id, _)| *id);
+            if let Some(id) = next
                 && let Some(report) = queue.waiting.remove(&id)
             {
                 queue.last = id;
-                queue.sent = Some((id, report.thens));
-                return Some((report.file, report.range));
+                queue.sent.insert(id, report.thens);
+                return Some((id, report.file, report.range));
             }
-            if queue.ended {
+            if queue.ended && queue.waiting.is_empty() {
                 return None;
             }
             self.changed.wait(&mut queue);
         }
     }
 
-    /// Calls what waits for the report that [`Self::next`] returned.
-    fn answered(&self) {
-        let sent = self.queue.lock().sent.take();
-        sent.into_iter().flat_map(|(_, thens)| thens).for_each(|then| then());
+    /// Calls what waits for the report of a file that [`Self::next`] returned.
+    fn answered(&self, id: FileId) {
+        let mut queue = self.queue.lock();
+        let sent = queue.sent.remove(&id);
+        let has_more = queue.waiting.contains_key(&id) || queue.ended;
+        drop(queue);
+        if has_more {
+            self.changed.notify_all();
+        }
+        sent.into_iter().flatten().for_each(|then| then());
     }
 }
 
 impl Reporter {
-    /// Starts the thread.
+    /// Starts the threads.
     ///
     /// # Errors
     /// If the system cannot create a thread.
     pub fn serve(self: &Arc<Self>) -> io::Result<()> {
-        let this = Arc::clone(self);
-        std::thread::Builder::new().name("weft-report".to_owned()).spawn(move || {
-            while let Some((file, range)) = this.next() {
-                block_on(file.report_write(Extent::new(range.start(), range.len())));
-                // The last one closes the file.
-                drop(file);
-                this.answered();
-            }
-        })?;
+        for _ in 0..THREADS {
+            let this = Arc::clone(self);
+            std::thread::Builder::new().name("weft-report".to_owned()).spawn(move || {
+                while let Some((id, file, range)) = this.next() {
+                    block_on(file.report_write(Extent::new(range.start(), range.len())));
+                    // The last one closes the file.
+                    drop(file);
+                    this.answered(id);
+                }
+            })?;
+        }
         Ok(())
     }
 }
@@ -147,32 +160,36 @@ mod tests {
         reporter.report_later(FileId(7), || 'a', range(0, 10));
         reporter.report_later(FileId(7), || 'b', range(5000, 5010));
         then(7);
-        assert_eq!(reporter.next(), Some(('a', range(0, 5010))));
+        assert_eq!(reporter.next(), Some((FileId(7), 'a', range(0, 5010))));
         then(7);
         then(8);
         assert_eq!(called.load(Ordering::Relaxed), 2, "another file");
         reporter.report_later(FileId(7), || 'c', range(0, 1));
         then(7);
-        reporter.answered();
+        reporter.answered(FileId(7));
         assert_eq!(called.load(Ordering::Relaxed), 4);
-        assert_eq!(reporter.next(), Some(('c', range(0, 1))));
-        reporter.answered();
+        assert_eq!(reporter.next(), Some((FileId(7), 'c', range(0, 1))));
+        reporter.answered(FileId(7));
         assert_eq!(called.load(Ordering::Relaxed), 5);
     }
 
     #[test]
     fn files_take_turns_and_the_queue_is_emptied_at_the_end() {
         let reporter = Reporter::default();
+        let next = || reporter.next().map(|(_, file, _)| file);
         reporter.report_later(FileId(3), || 3, range(0, 1));
         reporter.report_later(FileId(9), || 9, range(0, 1));
-        assert_eq!(reporter.next().map(|(file, _)| file), Some(3));
-        reporter.answered();
-        reporter.report_later(FileId(3), || 3, range(0, 1));
-        assert_eq!(reporter.next().map(|(file, _)| file), Some(9));
-        reporter.answered();
+        assert_eq!(next(), Some(3));
+        reporter.report_later(FileId(3), || 30, range(0, 1));
+        assert_eq!(next(), Some(9), "a file has one report at a time");
+        reporter.report_later(FileId(9), || 90, range(0, 1));
+        reporter.answered(FileId(9));
+        assert_eq!(next(), Some(90), "the report to a mount that does not answer delays its own file only");
+        reporter.answered(FileId(3));
+        assert_eq!(next(), Some(30));
         reporter.end();
-        assert_eq!(reporter.next().map(|(file, _)| file), Some(3));
-        reporter.answered();
-        assert_eq!(reporter.next(), None);
+        reporter.answered(FileId(3));
+        reporter.answered(FileId(9));
+        assert_eq!(next(), None);
     }
 }
