@@ -53,7 +53,10 @@ fn kill(pid: i32) {
 
 /// Starts a program that maps a file, and returns `weft run` and the process id of the program.
 fn mapper(cluster: &Embedded) -> (Child, i32) {
-    let mut run = cluster.running(["python3", "-c", MAPPER]);
+    started(cluster.running(["python3", "-c", MAPPER]))
+}
+
+fn started(mut run: Command) -> (Child, i32) {
     let mut run = run.stdout(Stdio::piped()).spawn().expect("weft starts");
     let mut line = String::new();
     BufReader::new(run.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
@@ -104,6 +107,70 @@ fn nothing_stays_when_the_program_or_the_daemon_is_killed() {
     assert_eq!(std::fs::read_to_string("/proc/self/mounts").expect("mounts"), before);
 }
 
+/// The daemon serves other programs too, so it depends on nothing of the first one.
+#[test]
+fn the_daemon_inherits_nothing_of_the_program_that_starts_it() {
+    if !mounts::possible() {
+        return;
+    }
+    needs("python3");
+    let cluster = Embedded::started();
+    let limited = "ulimit -S -f 2000 -n 300 -d 4000000; umask 077; cd /tmp; \
+        FOREIGN=1 LD_FOREIGN=1 exec taskset -c 0 python3 -c \"$1\"";
+    let (mut run, program) = started(cluster.running(["sh", "-c", limited, "sh", MAPPER]));
+    let [daemon] = daemons(&cluster)[..] else { panic!("one daemon") };
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{daemon}/{name}")).expect("of the daemon");
+    let (limits, status) = (read("limits"), read("status"));
+    for name in ["Max file size", "Max open files", "Max data size", "Max cpu time"] {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).expect("a limit");
+        let [soft, hard] = [0, 1].map(|at| line.split_whitespace().nth(at));
+        assert_eq!(soft, hard, "{name}: {line}");
+    }
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).expect("a field").trim();
+    assert_eq!(field("Umask:"), "0022");
+    let own = std::fs::read_to_string("/proc/self/status").expect("status");
+    let own = own.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a field");
+    assert_eq!(field("Cpus_allowed_list:"), own.trim());
+    let cwd = std::fs::read_link(format!("/proc/{daemon}/cwd")).expect("a directory");
+    assert_eq!(cwd, Path::new("/"));
+    let environment = std::fs::read(format!("/proc/{daemon}/environ")).expect("variables");
+    let environment = String::from_utf8_lossy(&environment);
+    assert!(environment.contains("HOME=") && !environment.contains("FOREIGN"), "{environment}");
+    kill(program);
+    run.wait().expect("weft run ends");
+    until("the daemon ends", || daemons(&cluster).is_empty());
+}
+
+/// A daemon that hangs costs a program one bounded wait.
+#[test]
+fn a_daemon_that_does_not_answer_is_given_up() {
+    if !mounts::possible() {
+        return;
+    }
+    needs("python3");
+    let program = "\
+import mmap, errno
+f = open('/weft/m', 'w+b'); f.truncate(4096)
+for _ in range(5):
+    try: mmap.mmap(f.fileno(), 4096); print('mapped')
+    except OSError as e: print(errno.errorcode[e.errno])
+";
+    let cluster = Embedded::started();
+    let (mut run, first) = mapper(&cluster);
+    let [daemon] = daemons(&cluster)[..] else { panic!("one daemon") };
+    // SAFETY: a process of this test's cluster.
+    unsafe { libc::kill(daemon, libc::SIGSTOP) };
+    let output = cluster.running(["python3", "-c", program]).output().expect("weft starts");
+    // SAFETY: as above.
+    unsafe { libc::kill(daemon, libc::SIGCONT) };
+    let said = shown(&output);
+    assert!(output.status.success() && said.matches("ENODEV").count() == 5, "{said}");
+    assert_eq!(said.matches("its daemon does not answer").count(), 1, "{said}");
+    kill(first);
+    run.wait().expect("weft run ends");
+    until("the daemon ends", || daemons(&cluster).is_empty());
+}
+
 /// SQLite shares the index of its write-ahead log by a mapping, among processes.
 #[test]
 fn sqlite_uses_its_write_ahead_log_from_several_processes() {
@@ -138,12 +205,17 @@ print(d.execute('select count(*), sum(i) from t').fetchone(), d.execute('pragma 
 #[test]
 fn without_a_mount_a_line_says_what_to_do() {
     needs("python3");
+    // The failure is remembered: there is no second attempt, even if it would succeed now.
     let program = "\
-import mmap, errno
+import mmap, errno, subprocess, sys
 f = open('/weft/m', 'w+b'); f.truncate(4096)
 for _ in range(2):
     try: mmap.mmap(f.fileno(), 4096); print('mapped')
     except OSError as e: print(errno.errorcode[e.errno])
+    subprocess.run(['umount', '/dev/fuse'], check=False, capture_output=True)
+subprocess.run([sys.executable, '-c', '''
+import mmap
+f = open('/weft/m', 'r+b'); mmap.mmap(f.fileno(), 4096); print('another process')'''])
 ";
     if !skip::unless_root("a mount namespace") {
         return;
@@ -166,4 +238,5 @@ for _ in range(2):
     assert!(output.status.success() && said.matches("ENODEV").count() == 2, "{said}");
     assert!(said.contains("no private mount") && said.contains("weft mount"), "{said}");
     assert_eq!(said.matches("no private mount").count(), 1, "{said}");
+    assert_eq!(said.matches("another process").count(), usize::from(mounts::possible()), "{said}");
 }

@@ -16,6 +16,7 @@ use crate::backend::backend;
 use crate::errno::{Fail, Res};
 use crate::lock::Lock;
 use crate::{placeholder, sys};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use weft_client::HandleToken;
@@ -33,12 +34,19 @@ struct Connected {
     root: Arc<RealFile>,
 }
 
-static CONNECTED: Lock<Option<Connected>> = Lock::new(None);
+/// State of this process.
+struct State {
+    connected: Option<Connected>,
+    /// User without a reachable daemon, and why. Each attempt may take seconds, so there is one.
+    failed: Option<(u32, String)>,
+}
+
+static STATE: Lock<State> = Lock::new(State { connected: None, failed: None });
 
 /// Resets the locks in a forked child, which shares its parent's connection.
 pub fn after_fork_in_child() {
     // SAFETY: the holders do not exist in this process.
-    unsafe { CONNECTED.reset() };
+    unsafe { STATE.reset() };
     mapped::after_fork_in_child();
 }
 
@@ -47,19 +55,44 @@ fn own(fd: OwnedFd) -> RealFile {
     RealEnv::with_fd_floor(placeholder::floor()).file(fd)
 }
 
-/// Returns the root directory of the mount, which is created at the first call. The error says why there is none.
+/// Returns the root directory of the mount, which is created at the first call. The error says why there is none; it is
+/// that of the first attempt of this process.
 pub fn root() -> Result<Arc<RealFile>, String> {
     let uid = sys::effective_user();
-    let mut connected = CONNECTED.lock();
-    if let Some(there) = connected.as_ref().filter(|there| there.uid == uid) {
+    let mut state = STATE.lock();
+    if let Some(there) = state.connected.as_ref().filter(|there| there.uid == uid) {
         return Ok(Arc::clone(&there.root));
     }
+    if let Some((_, why)) = state.failed.as_ref().filter(|(of, _)| *of == uid) {
+        return Err(why.clone());
+    }
+    match reach(uid) {
+        Ok(found) => {
+            let root = Arc::clone(&found.root);
+            state.connected = Some(found);
+            Ok(root)
+        }
+        Err(why) => {
+            state.failed = Some((uid, why.clone()));
+            Err(why)
+        }
+    }
+}
+
+/// Whether a wait has ended without an answer.
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Connects to the daemon of user `uid`, which is started if it does not run.
+fn reach(uid: u32) -> Result<Connected, String> {
     let cluster = backend().map_err(|_| "no cluster is configured".to_owned())?.cluster_file();
     let name = daemon::socket_name(uid, &cluster);
     let mut why = String::new();
     for _ in 0..TRIES {
         let socket = match daemon::connect(&name, uid) {
             Ok(socket) => socket,
+            Err(error) if is_late(&error) => return Err("its daemon does not answer".to_owned()),
             Err(_) => {
                 daemon::start(&name, &cluster)?;
                 continue;
@@ -69,10 +102,9 @@ pub fn root() -> Result<Arc<RealFile>, String> {
         match receive_descriptors(socket.as_fd()) {
             Ok(fds) => {
                 let root = fds.into_iter().next().ok_or_else(|| "the daemon sent no mount".to_owned())?;
-                let root = Arc::new(own(root));
-                *connected = Some(Connected { uid, _socket: own(socket), root: Arc::clone(&root) });
-                return Ok(root);
+                return Ok(Connected { uid, _socket: own(socket), root: Arc::new(own(root)) });
             }
+            Err(error) if is_late(&error) => return Err("its daemon does not answer".to_owned()),
             Err(error) => why = error.to_string(),
         }
     }
@@ -98,7 +130,7 @@ pub fn open(token: &[u8]) -> Result<RealFile, String> {
             // SAFETY: a new descriptor.
             Ok(fd) => return Ok(own(unsafe { OwnedFd::from_raw_fd(fd) })),
             // The daemon was killed.
-            Err(libc::ENOTCONN | libc::ECONNABORTED | libc::ECONNREFUSED) => *CONNECTED.lock() = None,
+            Err(libc::ENOTCONN | libc::ECONNABORTED | libc::ECONNREFUSED) => STATE.lock().connected = None,
             Err(number) => return Err(std::io::Error::from_raw_os_error(number).to_string()),
         }
     }
