@@ -128,7 +128,7 @@ impl Op<'_> {
     /// Whether a user other than the owner and root may write to the file without another message to this service.
     fn may_be_written_by_others(&self, file: FileId, inode: &Inode) -> bool {
         self.core.opens.lock().is_written_by_others(file, inode.uid)
-            || self.core.unknown_writers.lock().may_write(file, self.now)
+            || self.core.unknown_writers.lock().may_write_as_other(file, inode.uid, self.now)
     }
 
     fn require_owner_change(&self, inode: &Inode, set: &SetAttr) -> Outcome<()> {

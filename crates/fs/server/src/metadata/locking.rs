@@ -234,6 +234,17 @@ impl Locks {
         }
     }
 
+    /// Releases a `flock` that the request converts to the other kind: as on Linux, a conversion that does not succeed at
+    /// once has lost the lock, and two conversions do not wait for each other. Returns whether one was released.
+    pub(super) fn release_converted(&mut self, request: &LockRequest) -> bool {
+        let owner = (request.session, request.owner);
+        let key = (request.file, request.space);
+        let mode = mode(request.kind);
+        request.space == LockSpace::Flock
+            && self.table.locks(&key).any(|held| held.owner == owner && held.mode != mode)
+            && self.unlock(request).unwrap_or(false)
+    }
+
     /// Gives back a lock that a session held when it was last connected. Returns false if another session holds it or
     /// may have held it since.
     pub(super) fn reclaim(&mut self, request: LockRequest, now: Nanos) -> bool {

@@ -2,7 +2,7 @@
 
 use super::Service;
 use super::fault::{Fault, Outcome};
-use super::locking::{LockRequest, byte_range};
+use super::locking::LockRequest;
 use super::op::Op;
 use super::open::OpenOrigin;
 use super::serve::Call;
@@ -39,20 +39,9 @@ impl<E: Env> Service<E> {
             let is_open = self.core.opens.lock().is_held_by(*file, session);
             // An append lock is not reclaimed: its loss fences the file, and the next holder learns of it.
             let got = is_open && *space != LockSpace::Append && {
-                let range = byte_range(*range)?;
-                let request = LockRequest {
-                    session,
-                    file: *file,
-                    space: *space,
-                    owner: *owner,
-                    kind: *kind,
-                    range,
-                    pid: if *pid == 0 { call.ctx.pid } else { *pid },
-                    host: call.ctx.host,
-                    uid: call.caller.uid,
-                    user_max: None,
-                };
-                self.locks.lock().reclaim(request, self.env.now())
+                let pid = if *pid == 0 { call.ctx.pid } else { *pid };
+                let request = call.lock_request(*file, (*space, *owner), *kind, *range)?;
+                self.locks.lock().reclaim(LockRequest { pid, ..request }, self.env.now())
             };
             if !got {
                 lost_locks.push(lock.clone());

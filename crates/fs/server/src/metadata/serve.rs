@@ -36,6 +36,21 @@ pub(super) struct Call<'a> {
     pub(super) seq: u64,
 }
 
+impl Call<'_> {
+    /// Returns a request for a lock that names no process, and whose user has no limit.
+    pub(super) fn lock_request(
+        &self,
+        file: FileId,
+        (space, owner): (LockSpace, LockOwner),
+        kind: LockKind,
+        range: LockRange,
+    ) -> Result<LockRequest, Errno> {
+        let (session, host, uid) = (self.ctx.session, self.ctx.host, self.caller.uid);
+        let range = byte_range(range)?;
+        Ok(LockRequest { session, file, space, owner, kind, range, pid: 0, host, uid, user_max: None })
+    }
+}
+
 impl<E: Env> Service<E> {
     /// Serves one request. Requests of one connection come one after the other.
     pub async fn call(&self, ctx: &ConnectionContext, call: MetaCall) -> MetaReply {
@@ -257,36 +272,20 @@ impl<E: Env> Service<E> {
 
             R::Lock { handle, space, owner, kind, range, wait, ticket, pid } => {
                 let pid = if pid == 0 { call.ctx.pid } else { pid };
-                let (session, host) = (call.ctx.session, call.ctx.host);
-                let file = self.lockable(session, handle, space, Some(kind))?;
+                let file = self.lockable(call.ctx.session, handle, space, Some(kind))?;
                 let (kind, range) = match space {
                     LockSpace::Append => (LockKind::Exclusive, WHOLE_FILE),
                     LockSpace::Record | LockSpace::Flock => (kind, range),
                 };
-                let range = byte_range(range)?;
-                let bounds = self.core.bounds_of(&call.caller);
-                let (uid, user_max) = (call.caller.uid, bounds.map(|bounds| bounds.locks));
-                let request =
-                    LockRequest { session, file, space, owner, kind, range, pid, host, uid, user_max };
+                let user_max = self.core.bounds_of(&call.caller).map(|bounds| bounds.locks);
+                let request = call.lock_request(file, (space, owner), kind, range)?;
+                let request = LockRequest { pid, user_max, ..request };
                 self.lock(call, handle, request, wait, ticket).await
             }
             R::Unlock { handle, space, owner, range } => {
-                let (session, host) = (call.ctx.session, call.ctx.host);
-                let file = self.lockable(session, handle, space, None)?;
+                let file = self.lockable(call.ctx.session, handle, space, None)?;
                 let range = if space == LockSpace::Append { WHOLE_FILE } else { range };
-                let (range, kind, uid) = (byte_range(range)?, LockKind::Shared, call.caller.uid);
-                let request = LockRequest {
-                    session,
-                    file,
-                    space,
-                    owner,
-                    kind,
-                    range,
-                    pid: 0,
-                    host,
-                    uid,
-                    user_max: None,
-                };
+                let request = call.lock_request(file, (space, owner), LockKind::Shared, range)?;
                 if self.locks.lock().unlock(&request)? {
                     self.wake_lockers(file);
                 }
@@ -302,21 +301,8 @@ impl<E: Env> Service<E> {
                 Ok(MetaReply::Done)
             }
             R::TestLock { handle, space, owner, kind, range } => {
-                let (session, host) = (call.ctx.session, call.ctx.host);
-                let file = self.lockable(session, handle, space, None)?;
-                let (range, uid) = (byte_range(range)?, call.caller.uid);
-                let request = LockRequest {
-                    session,
-                    file,
-                    space,
-                    owner,
-                    kind,
-                    range,
-                    pid: 0,
-                    host,
-                    uid,
-                    user_max: None,
-                };
+                let file = self.lockable(call.ctx.session, handle, space, None)?;
+                let request = call.lock_request(file, (space, owner), kind, range)?;
                 Ok(MetaReply::Holder(self.locks.lock().test(&request)))
             }
             R::CancelLock { ticket } => {

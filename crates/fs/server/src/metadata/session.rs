@@ -127,7 +127,8 @@ impl<E: Env> Service<E> {
             let truncated = self.core.opens.lock().truncations(ctx.session);
             for file in truncated {
                 self.core.opens.lock().end_truncation(file, ctx.session, NO_EPOCH);
-                self.core.unknown_writers.lock().add(file, wall, self.core.granted_until(wall), true);
+                let until = self.core.granted_until(wall);
+                self.core.unknown_writers.lock().add(file, caller.uid, wall, until, true);
                 new_epoch(t, file)?;
             }
             if t.get(Table::Sessions, &session_key(ctx.session.0))?.is_some() {

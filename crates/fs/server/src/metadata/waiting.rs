@@ -66,7 +66,7 @@ impl<E: Env> Service<E> {
             let now = self.env.now();
             // If the handle was closed meanwhile, the lock would never be released.
             let open = self.core.opens.lock().get(request.session, handle).ok_or(Errno::EBADF)?;
-            let answer = {
+            let (answer, converted) = {
                 let mut locks = self.locks.lock();
                 // A session ends with this lock held, so a lock granted here was free before any end that the database
                 // does not record. During a shutdown, ends are not recorded.
@@ -79,8 +79,12 @@ impl<E: Env> Service<E> {
                 if request.space == LockSpace::Append && locks.is_overdue(&request, now) {
                     self.revoke_append_lock(&mut locks, request.file);
                 }
-                locks.acquire(request, wait, ticket, now)
+                let converted = ticket == 0 && locks.release_converted(&request);
+                (locks.acquire(request, wait, ticket, now), converted)
             };
+            if converted {
+                self.wake_lockers(request.file);
+            }
             match answer {
                 LockAnswer::Granted if request.space == LockSpace::Append => {
                     let op = self.op(call);

@@ -3,7 +3,7 @@ import fcntl, os, signal, struct, subprocess, sys, time
 
 os.makedirs(sys.argv[1], exist_ok=True)
 os.chdir(sys.argv[1])
-EX, UN, NB = fcntl.LOCK_EX, fcntl.LOCK_UN, fcntl.LOCK_NB
+SH, EX, UN, NB = fcntl.LOCK_SH, fcntl.LOCK_EX, fcntl.LOCK_UN, fcntl.LOCK_NB
 R, W, U = fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK
 
 
@@ -77,6 +77,13 @@ def flocks():
     os.close(copy)
     assert soon(lambda: takes(fcntl.flock, probe, EX | NB)), "the last duplicate is closed"
     fcntl.flock(probe, UN)
+    one, other = opened(), opened()
+    for fd in (one, other):
+        fcntl.flock(fd, SH)
+    assert not takes(fcntl.flock, one, EX | NB), "another has a shared lock"
+    assert takes(fcntl.flock, other, EX | NB), "a conversion that failed has lost its lock"
+    for fd in (one, other):
+        os.close(fd)
     pid = held_by_child(lambda: fcntl.flock(opened(), EX))
     assert not takes(fcntl.flock, probe, EX | NB), "another process holds it"
     end(pid)

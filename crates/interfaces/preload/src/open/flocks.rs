@@ -2,8 +2,8 @@
 //!
 //! While only this process has the description, a dedicated session with the metadata server holds its lock. Before
 //! other processes can share the description (fork, exec), the session moves to a *keeper*: a process forked only for
-//! this lock. The keeper ends the lock when the last descriptor of the description is closed. If the description is
-//! shared already, its lock goes to a keeper at once.
+//! this lock ([`keeper`]). The keeper ends the lock when the last descriptor of the description is closed. If the
+//! description is shared already, its lock goes to a keeper at once.
 //!
 //! A keeper also keeps a file without a name open, see `nameless`.
 //!
@@ -22,9 +22,8 @@
 //! The description holds byte 0, 1 or 4 as an open-file-description lock, which the kernel releases with the last
 //! descriptor. The keeper waits for that byte through another description of the same memory file.
 
-use super::Open;
+use super::{Open, keeper};
 use crate::backend::LockSession;
-use crate::children::{is_alone, real_fork, unseen_fork, wait_unseen};
 use crate::errno::{Fail, Res};
 use crate::hooks::waiting;
 use crate::{placeholder, sys, table};
@@ -34,24 +33,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use weft_wire::meta::{LockKind, LockRange, LockSpace};
 
 /// Byte that the description locks while it has an exclusive lock.
-const EXCLUSIVE: u64 = 0;
+pub const EXCLUSIVE: u64 = 0;
 /// Byte that the description locks while it has a shared lock.
 const SHARED: u64 = 1;
 /// Byte that the keeper locks until it has returned the lock.
-const KEPT: u64 = 2;
+pub const KEPT: u64 = 2;
 /// Byte that a process locks while it acquires a lock.
 const ACQUIRING: u64 = 3;
 /// Byte that the description locks while a keeper keeps its file open.
-const OPEN: u64 = 4;
+pub const OPEN: u64 = 4;
 /// Byte that a process locks while it uses the position of the description.
 pub const TURN: u64 = 5;
 /// Number of bytes of each description.
 pub const BYTES: u64 = 8;
 
-const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
-/// Interval at which a keeper sends a request to the metadata server, in seconds. A restarted server thereby learns of
-/// the lock within its grace period (3 s).
-const HEARTBEAT_S: i64 = 1;
+pub const WHOLE: LockRange = LockRange { start: 0, end: u64::MAX };
 
 /// Number of forks and execs so far. A description opened before the last one may be shared.
 static SHARES: AtomicU32 = AtomicU32::new(0);
@@ -60,7 +56,7 @@ static ANY_OWN: AtomicBool = AtomicBool::new(false);
 
 /// Lock of a description that no other process has.
 pub struct OwnLock {
-    session: LockSession,
+    pub session: LockSession,
     kind: LockKind,
 }
 
@@ -167,7 +163,7 @@ impl Description {
 
 /// Locks of the parent's descriptions, of which this process has copies of the connections. Never dropped, because that
 /// would release them.
-static PARENTS: crate::lock::Lock<Vec<OwnLock>> = crate::lock::Lock::new(Vec::new());
+pub static PARENTS: crate::lock::Lock<Vec<OwnLock>> = crate::lock::Lock::new(Vec::new());
 
 /// In a forked child, every description may be shared.
 pub fn after_fork_in_child() {
@@ -175,7 +171,7 @@ pub fn after_fork_in_child() {
 }
 
 /// Descriptor of the library, closed when dropped.
-struct Fd(c_int);
+pub struct Fd(pub c_int);
 
 impl Drop for Fd {
     fn drop(&mut self) {
@@ -214,10 +210,11 @@ pub fn flock(open: &Open, fd: c_int, kind: Option<LockKind>, wait: bool) -> Res<
         };
         let locked =
             waiting(wait, |stop| own.session.file().lock(LockSpace::Flock, true, Some(kind), WHOLE, stop));
+        // A conversion that failed has lost the lock.
         if locked.is_ok() {
             own.kind = kind;
+            of.put(own);
         }
-        of.put(own);
         return locked;
     }
     if !of.is_shared() {
@@ -232,14 +229,18 @@ pub fn flock(open: &Open, fd: c_int, kind: Option<LockKind>, wait: bool) -> Res<
     let turn = Acquiring::begin(fd, of, wait)?;
     let probe = &turn.probe;
     match kept(probe.0, of)? {
-        have if have == kind => return Ok(()),
+        None if kind.is_none() => return Ok(()),
+        None => {}
+        // A keeper that was killed has lost the lock.
+        Some(have) if Some(have) == kind && sys::is_range_locked(probe.0, of.first + KEPT, 1)? => {
+            return Ok(());
+        }
         Some(_) => {
             range(fd, libc::F_OFD_SETLK, libc::F_UNLCK, of.first + EXCLUSIVE, 2)?;
             // The keeper has returned the lock when its byte is free.
             range(probe.0, libc::F_OFD_SETLKW, libc::F_WRLCK, of.first + KEPT, 1)?;
             range(probe.0, libc::F_OFD_SETLK, libc::F_UNLCK, of.first + KEPT, 1)?;
         }
-        None => {}
     }
     let Some(kind) = kind else { return Ok(()) };
     hand_over(acquire(open, kind, wait)?, of, fd)
@@ -263,7 +264,7 @@ fn kept(probe: c_int, of: &Description) -> Res<Option<LockKind>> {
 }
 
 /// Locks bytes of the memory file with a kernel lock that belongs to the description of `fd`.
-fn range(fd: c_int, command: c_int, kind: c_int, start: u64, len: u64) -> Res<()> {
+pub fn range(fd: c_int, command: c_int, kind: c_int, start: u64, len: u64) -> Res<()> {
     Ok(sys::lock_range(fd, command, kind, start, len)?)
 }
 
@@ -314,7 +315,7 @@ pub fn before_sharing() {
 /// Moves the session of a lock to a keeper.
 fn hand_over(own: OwnLock, of: &Description, fd: c_int) -> Res<()> {
     let byte = if own.kind == LockKind::Exclusive { EXCLUSIVE } else { SHARED };
-    start_keeper(own.session, of, fd, byte).map_err(refusal)
+    keeper::start(own.session, of, fd, byte).map_err(refusal)
 }
 
 /// Starts a keeper that keeps the file of `open` open until no process has the description of `fd`. Does nothing if
@@ -327,105 +328,5 @@ pub fn keep_open(open: &Open, fd: c_int) -> Res<()> {
         return Ok(());
     }
     let session = open.session()?.lock_session(&open.token().ok_or(libc::EBADF)?, &open.path())?;
-    start_keeper(session, of, fd, OPEN).map_err(failed)
-}
-
-/// Starts a keeper, which has `session` from then on, while the description of `fd` locks `byte`.
-fn start_keeper(session: LockSession, of: &Description, fd: c_int, byte: u64) -> Result<(), &'static str> {
-    let keeper = Fd(placeholder::again(fd).map_err(|_| "/proc is not mounted")?);
-    let own_byte = of.first + byte;
-    let kept = match byte {
-        OPEN => Ok(()),
-        _ => range(keeper.0, libc::F_OFD_SETLKW, libc::F_WRLCK, of.first + KEPT, 1),
-    };
-    if kept.and_then(|()| range(fd, libc::F_OFD_SETLK, libc::F_WRLCK, own_byte, 1)).is_err() {
-        return Err("the kernel cannot lock ranges of memory files");
-    }
-    // With other threads the C library must put its own locks in order for the child. SAFETY: the children run code of this
-    // library alone, with their own copies of its memory.
-    let forked = unsafe { if is_alone() { unseen_fork() } else { real_fork() } };
-    if forked == 0 {
-        // The program may close files, and expect their locks and pipes to end, once this child has ended.
-        sys::close_all_but(&[placeholder::internal(), vec![keeper.0]].concat());
-        unmap_files();
-        // Double fork: the keeper is not a child of the program, so that no program waits for it. SAFETY: as above.
-        match unsafe { real_fork() } {
-            0 => keep(&session, of, keeper.0, byte),
-            // SAFETY: ends this process at once.
-            second => unsafe { libc::_exit(c_int::from(second < 0)) },
-        }
-    }
-    if forked < 0 || !ended_well(forked) {
-        let _ = range(fd, libc::F_OFD_SETLK, libc::F_UNLCK, own_byte, 1);
-        return Err("no keeper process could be started");
-    }
-    session.leave();
-    Ok(())
-}
-
-/// Waits for the intermediate child between this process and the keeper.
-fn ended_well(child: libc::pid_t) -> bool {
-    // If the process ignores SIGCHLD, the exit status is unknown.
-    wait_unseen(child).is_none_or(|status| libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0)
-}
-
-/// Removes the program's shared mappings of files, which would keep these files open, and their locks. The library's own
-/// shared memory has no file, except that of the recorder.
-fn unmap_files() {
-    if crate::trace::is_on() {
-        return;
-    }
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
-    for line in maps.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(range), Some(rights), Some(path)) = (words.next(), words.next(), words.nth(3)) else {
-            continue;
-        };
-        let is_file = path.starts_with('/') && !path.starts_with("/memfd:") && !path.starts_with("/dev/zero");
-        let number = |text: &str| usize::from_str_radix(text, 16).ok();
-        if rights.ends_with('s')
-            && is_file
-            && let Some((start, end)) = range.split_once('-')
-            && let (Some(start), Some(end)) = (number(start), number(end))
-        {
-            // SAFETY: the keeper runs nothing of the program.
-            unsafe { libc::munmap(start as *mut libc::c_void, end - start) };
-        }
-    }
-}
-
-extern "C" fn wake(_signal: c_int) {}
-
-/// Runs the keeper: holds the lock, or the open file, until no descriptor of the description is left.
-fn keep(session: &LockSession, of: &Description, keeper: c_int, byte: u64) -> ! {
-    let name = if byte == OPEN { c"weft-file" } else { c"weft-lock" };
-    // SAFETY: plain calls on own values, in a process with one thread that runs nothing else.
-    unsafe {
-        libc::setsid();
-        for signal in 1..=64 {
-            libc::signal(signal, libc::SIG_DFL);
-        }
-        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = wake as *const () as usize;
-        libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut());
-        libc::sigprocmask(libc::SIG_SETMASK, &action.sa_mask, std::ptr::null_mut());
-        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
-    }
-    // Other locks have their own keepers.
-    for other in std::mem::take(&mut *PARENTS.lock()) {
-        other.session.leave();
-    }
-    let beat = libc::timeval { tv_sec: HEARTBEAT_S, tv_usec: 0 };
-    let beats = libc::itimerval { it_interval: beat, it_value: beat };
-    sys::set_timer(&beats);
-    let (first, len) = if byte == OPEN { (of.first + OPEN, 1) } else { (of.first + EXCLUSIVE, 2) };
-    while let Err(libc::EINTR) = sys::lock_range(keeper, libc::F_OFD_SETLKW, libc::F_WRLCK, first, len) {
-        let _ = session.file().test_lock(true, LockKind::Shared, WHOLE);
-    }
-    if byte != OPEN {
-        let _ = session.file().lock(LockSpace::Flock, true, None, WHOLE, None);
-    }
-    // SAFETY: ends this process; the connection closes with it.
-    unsafe { libc::_exit(0) }
+    keeper::start(session, of, fd, OPEN).map_err(failed)
 }

@@ -3,6 +3,7 @@
 mod flocks;
 mod gather;
 mod io;
+mod keeper;
 mod listing;
 mod nameless;
 mod opening;
@@ -21,8 +22,8 @@ pub use origin::{Access, HostDescriptor};
 pub use record_locks::{has_record_locks, note_lock, release_locks};
 pub use turn::take_turns;
 
-use crate::backend::{self, File};
-use crate::errno::Res;
+use crate::backend::{self, File, backend};
+use crate::errno::{Fail, Res};
 use crate::lock::Lock;
 use crate::route::{self, Base, WeftPath};
 use crate::{placeholder, sys};
@@ -222,6 +223,15 @@ impl Open {
             return Err(libc::ENOTDIR.into());
         }
         crate::serve::inside(|| self.file()?.base())
+    }
+
+    /// Returns the target of the link that `O_PATH` opened. Of another file the name is empty, as for Linux.
+    pub fn read_link(&self) -> Res<Vec<u8>> {
+        let itself = WeftPath::from_base(self.file()?.base()?, self.text.clone(), self.text.len());
+        match backend()?.readlink(&itself) {
+            Err(Fail::Errno(libc::EINVAL)) => Err(libc::ENOENT.into()),
+            other => other,
+        }
     }
 
     pub fn is_directory(&self) -> bool {

@@ -196,13 +196,20 @@ MAIN
 
     /* A process that keeps a lock has no files of the program: neither descriptors nor mappings. */
     char name[] = "/tmp/weft-kept-XXXXXX";
-    int foreign = mkstemp(name), second = open(name, O_RDWR), kept = open("f", O_RDWR);
-    CHECK(foreign >= 0 && second >= 0 && kept >= 0 && unlink(name) == 0 && ftruncate(foreign, 10) == 0);
-    void *map = mmap(NULL, 10, PROT_READ, MAP_SHARED, foreign, 0);
-    CHECK(map != MAP_FAILED && flock(foreign, LOCK_EX) == 0 && flock(kept, LOCK_EX) == 0);
-    if ((pid = fork()) == 0) _exit(0);
-    CHECK(child_status(pid) == 0 && munmap(map, 10) == 0 && close(foreign) == 0);
-    CHECK(flock(second, LOCK_EX | LOCK_NB) == 0);
+    int first = mkstemp(name), second = open(name, O_RDWR);
+    CHECK(first >= 0 && second >= 0 && ftruncate(first, 10) == 0 && close(first) == 0);
+    int kept;
+    for (int flag = MAP_SHARED; flag <= MAP_PRIVATE; flag++) {
+        int foreign = open(name, O_RDWR);
+        kept = open("f", O_RDWR);
+        void *map = mmap(NULL, 10, PROT_READ | PROT_WRITE, flag, foreign, 0);
+        CHECK(kept >= 0 && map != MAP_FAILED && flock(foreign, LOCK_EX) == 0 && flock(kept, LOCK_EX) == 0);
+        if ((pid = fork()) == 0) _exit(0);
+        CHECK(child_status(pid) == 0 && munmap(map, 10) == 0 && close(foreign) == 0);
+        CHECK(flock(second, LOCK_EX | LOCK_NB) == 0 && flock(second, LOCK_UN) == 0);
+        CHECK(flock(kept, LOCK_UN) == 0 && close(kept) == 0);
+    }
+    CHECK(unlink(name) == 0 && (kept = open("f", O_RDWR)) >= 0 && flock(kept, LOCK_EX) == 0);
     /* A lock that the description has is taken again at once, also while its keeper starts. */
     for (int i = 0; i < 20; i++) CHECK(flock(kept, (i % 2 ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 && flock(kept, LOCK_UN) == 0);
     for (int i = 0; i < 5; i++) CHECK(flock(kept, LOCK_EX | LOCK_NB) == 0);
