@@ -6,6 +6,7 @@ use crate::links::{self, Link};
 use crate::lock::Lock;
 use crate::open::Open;
 use crate::{guard, memory, pathname, placeholder, sys, table};
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,6 +34,8 @@ pub struct WeftPath {
     pub base: Option<(Base, usize)>,
     /// Whether the path's end requires a directory.
     pub must_dir: bool,
+    /// Whether the path that a link led to ends in `.` or `..`.
+    pub ends_in_dots: bool,
     /// How the program named the file.
     pub by: Named,
 }
@@ -54,12 +57,12 @@ pub enum Named {
 impl WeftPath {
     /// Creates a name from a normalized path from the root of the mount.
     pub fn at(text: Vec<u8>) -> Self {
-        Self { text, base: None, must_dir: false, by: Named::Path }
+        Self { text, base: None, must_dir: false, ends_in_dots: false, by: Named::Path }
     }
 
     /// Creates a name that a walk from `base` finds. The rest to walk begins at `start` in `text`.
     pub fn from_base(base: Base, text: Vec<u8>, start: usize) -> Self {
-        Self { text, base: Some((base, start)), must_dir: false, by: Named::Path }
+        Self { text, base: Some((base, start)), must_dir: false, ends_in_dots: false, by: Named::Path }
     }
 }
 
@@ -209,14 +212,41 @@ pub unsafe fn through_symlink(dir: c_int, path: *const c_char) -> Option<Route> 
 fn inside_mount(rest: &[u8], as_written: &[u8]) -> Route {
     let must_dir = pathname::wants_directory(as_written);
     match pathname::tidy(rest) {
-        Some(text) => Route::Ours(WeftPath { must_dir, ..WeftPath::at(text) }),
+        Some(text) => {
+            let ends_in_dots = must_dir && !as_written.ends_with(b"/");
+            Route::Ours(WeftPath { must_dir, ends_in_dots, ..WeftPath::at(text) })
+        }
         None => climb(rest, must_dir),
     }
+}
+
+/// Counts the nested calls of [`climb`] in this thread.
+struct Climb;
+
+impl Climb {
+    /// Returns `None` if the kernel would not follow as many links.
+    fn begin() -> Option<Self> {
+        CLIMBS.set(CLIMBS.get() + 1);
+        let climb = Self;
+        (CLIMBS.get() <= 40).then_some(climb)
+    }
+}
+
+impl Drop for Climb {
+    fn drop(&mut self) {
+        CLIMBS.set(CLIMBS.get() - 1);
+    }
+}
+
+thread_local! {
+    static CLIMBS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Determines the destination of a path that lexically climbs above the root of the mount. Links decide where `..`
 /// leads, so the part before the climb is resolved first.
 fn climb(rest: &[u8], must_dir: bool) -> Route {
+    // Each link out of the mount leads here again.
+    let Some(_depth) = Climb::begin() else { return Route::Failed(libc::ELOOP) };
     let mut text: Vec<u8> = Vec::new();
     let mut depth = 0usize;
     let mut todo = pathname::names(rest);

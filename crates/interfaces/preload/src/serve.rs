@@ -3,7 +3,7 @@
 use crate::errno::{self, Fail, Res};
 use crate::open::{Open, settle};
 use crate::route::{self, Route, WeftPath};
-use crate::{guard, sys, table};
+use crate::{guard, pathname, sys, table};
 use std::ffi::{CString, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -129,7 +129,10 @@ pub fn on_way<T: Outcome>(
         };
         match inside(|| work(&weft_path)) {
             Ok(value) => return Some(value),
-            Err(Fail::Moved(path)) => {
+            Err(Fail::Moved(mut path)) => {
+                if weft_path.must_dir && !pathname::wants_directory(&path) {
+                    path.push(b'/');
+                }
                 let path = sys::c(&path);
                 // SAFETY: a valid C string.
                 way = unsafe { route::route(libc::AT_FDCWD, path.as_ptr()) };

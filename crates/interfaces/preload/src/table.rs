@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use std::ops::Deref;
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::SeqCst, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::SeqCst, Ordering::*};
 
 const PAGE_SLOTS: usize = 1024;
 const PAGES: usize = 1024;
@@ -22,7 +22,30 @@ const DEAD: u64 = 1 << 32;
 /// In the free list.
 const FREE: u64 = 1 << 33;
 
-type Page = [AtomicPtr<Entry>; PAGE_SLOTS];
+struct Page {
+    slots: [AtomicPtr<Entry>; PAGE_SLOTS],
+    /// Number of used slots, so that a walk skips pages without any.
+    used: AtomicUsize,
+}
+
+impl Page {
+    const fn new() -> Self {
+        Self { slots: [const { AtomicPtr::new(null_mut()) }; PAGE_SLOTS], used: AtomicUsize::new(0) }
+    }
+
+    /// Replaces the entry of a slot.
+    fn swap(&self, fd: c_int, entry: *mut Entry) -> *mut Entry {
+        // Before the slot changes: no walk may miss a used one.
+        if !entry.is_null() {
+            self.used.fetch_add(1, SeqCst);
+        }
+        let former = self.slots[fd as u32 as usize % PAGE_SLOTS].swap(entry, SeqCst);
+        if !former.is_null() {
+            self.used.fetch_sub(1, SeqCst);
+        }
+        former
+    }
+}
 
 static TABLE: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(null_mut()) }; PAGES];
 static SPARE: Lock<Vec<&'static Entry>> = Lock::new(Vec::new());
@@ -71,22 +94,27 @@ fn reclaim(entry: &'static Entry) {
 }
 
 #[inline]
-fn slot(fd: c_int) -> Option<&'static AtomicPtr<Entry>> {
+fn page(fd: c_int) -> Option<&'static Page> {
     let page = TABLE.get((fd as u32 as usize) / PAGE_SLOTS)?.load(Acquire);
     // SAFETY: pages are never freed.
-    unsafe { page.as_ref() }.map(|page| &page[fd as u32 as usize % PAGE_SLOTS])
+    unsafe { page.as_ref() }
 }
 
-fn slot_made(fd: c_int) -> Option<&'static AtomicPtr<Entry>> {
+#[inline]
+fn slot(fd: c_int) -> Option<&'static AtomicPtr<Entry>> {
+    page(fd).map(|page| &page.slots[fd as u32 as usize % PAGE_SLOTS])
+}
+
+fn page_made(fd: c_int) -> Option<&'static Page> {
     let place = TABLE.get((fd as u32 as usize) / PAGE_SLOTS)?;
     if place.load(Acquire).is_null() {
-        let fresh = Box::into_raw(Box::new([const { AtomicPtr::new(null_mut()) }; PAGE_SLOTS]));
+        let fresh = Box::into_raw(Box::new(Page::new()));
         if place.compare_exchange(null_mut(), fresh, AcqRel, Acquire).is_err() {
             // SAFETY: nobody else has seen it.
             drop(unsafe { Box::from_raw(fresh) });
         }
     }
-    slot(fd)
+    page(fd)
 }
 
 /// Whether `fd` is registered: the cheap check with which every hook starts.
@@ -124,7 +152,7 @@ pub fn any() -> bool {
 
 /// Registers `fd`. Returns false if the number is beyond the table.
 pub fn set(fd: c_int, open: Arc<Open>) -> bool {
-    let Some(slot) = slot_made(fd) else { return false };
+    let Some(page) = page_made(fd) else { return false };
     ANY.store(true, Relaxed);
     let spare = SPARE.lock().pop();
     let entry: &'static Entry = match spare {
@@ -136,13 +164,13 @@ pub fn set(fd: c_int, open: Arc<Open>) -> bool {
         }
         None => Box::leak(Box::new(Entry { state: AtomicU64::new(0), value: UnsafeCell::new(Some(open)) })),
     };
-    retire(slot.swap(std::ptr::from_ref(entry).cast_mut(), SeqCst));
+    retire(page.swap(fd, std::ptr::from_ref(entry).cast_mut()));
     true
 }
 
 /// Makes `fd` foreign again. Returns whether it was registered.
 pub fn remove(fd: c_int) -> bool {
-    slot(fd).is_some_and(|slot| retire(slot.swap(null_mut(), SeqCst)))
+    page(fd).is_some_and(|page| retire(page.swap(fd, null_mut())))
 }
 
 fn retire(entry: *mut Entry) -> bool {
@@ -160,8 +188,11 @@ pub fn all(first: u32, last: u32) -> Vec<c_int> {
     for (number, page) in TABLE.iter().enumerate() {
         // SAFETY: pages are never freed.
         let Some(page) = (unsafe { page.load(Acquire).as_ref() }) else { continue };
+        if page.used.load(SeqCst) == 0 {
+            continue;
+        }
         let base = number * PAGE_SLOTS;
-        let numbers = page.iter().enumerate().filter(|(_, slot)| !slot.load(Relaxed).is_null());
+        let numbers = page.slots.iter().enumerate().filter(|(_, slot)| !slot.load(Relaxed).is_null());
         found.extend(
             numbers.map(|(at, _)| base + at).filter(|&fd| (first as usize..=last as usize).contains(&fd)),
         );

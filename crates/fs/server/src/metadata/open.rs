@@ -8,7 +8,7 @@ use super::op::Op;
 use super::opens::{ClosedOpen, LastWriterClose, OpenEntry, Opens, TruncationState};
 use super::permit::{EXECUTE, READ, WRITE, allows, owns, require, without_set_ids};
 use super::tables::{inode, named_inode, put_inode, row};
-use super::walk::{LastComponent, Walked, walk, walk_to_name};
+use super::walk::{LastComponent, Walked, walk, walk_to_create};
 use super::xattr::drop_capabilities;
 use weft_core::{ByteLen, FileId, RecordedLens};
 use weft_env::mutants::{Mutant, is_seeded};
@@ -112,9 +112,6 @@ impl Op<'_> {
             opened.map(|opened| MetaReply::Opened(Box::new(Opened { is_replica_used, ..opened })))
         };
         let Some((file, mut inode)) = walked.found.clone() else {
-            if walked.slash {
-                return Err(Errno::EISDIR.into());
-            }
             self.require_handle(request.handle, None)?;
             self.require_open_share(Some(request.handle))?;
             let is_size_valid = !request.flags.write;
@@ -246,7 +243,10 @@ impl Op<'_> {
 
     fn find(&self, s: &dyn Snapshot, request: &OpenRequest<'_>) -> Outcome<Walked> {
         let exclusive = request.flags.create && request.flags.exclusive;
-        let walked = if exclusive { walk_to_name(s, self, request.at)? } else { walk(s, self, request.at)? };
+        let walked = match request.flags.create {
+            true => walk_to_create(s, self, request.at, exclusive)?,
+            false => walk(s, self, request.at)?,
+        };
         if exclusive && walked.found.is_some() {
             return Err(Errno::EEXIST.into());
         }
@@ -296,11 +296,14 @@ impl Op<'_> {
 
     fn require_openable(&self, inode: &Inode, request: &OpenRequest<'_>) -> Outcome<()> {
         let OpenFlags { read, write, create, truncate, directory, .. } = request.flags;
+        // Such an open only names the inode (`O_PATH`).
+        let only_names = !(read || write || create || truncate);
         match inode.kind() {
-            NodeKind::Symlink => return Err(Errno::ELOOP.into()),
             NodeKind::Directory if write || create || truncate => return Err(Errno::EISDIR.into()),
             NodeKind::Directory => {}
             _ if directory => return Err(Errno::ENOTDIR.into()),
+            _ if only_names => {}
+            NodeKind::Symlink => return Err(Errno::ELOOP.into()),
             NodeKind::Socket | NodeKind::CharDevice | NodeKind::BlockDevice => {
                 return Err(Errno::ENXIO.into());
             }
@@ -562,10 +565,11 @@ impl Op<'_> {
         let file = ended.open.file;
         let until = self.core.granted_until(self.now);
         if reported.is_none() && self.core.opens.lock().is_replicated(file) {
-            self.core.unknown_holders.lock().add(file, self.now, until, false);
+            self.core.unknown_holders.lock().add(file, ended.open.uid, self.now, until, false);
         }
         if reported.is_none() && ended.open.changes() {
-            self.core.unknown_writers.lock().add(file, self.now, until, ended.was_truncated);
+            let uid = ended.open.uid;
+            self.core.unknown_writers.lock().add(file, uid, self.now, until, ended.was_truncated);
         }
         if let Some(close) = &ended.last_writer_close {
             self.on_last_writer_close(t, file, close, &ended.written)?;

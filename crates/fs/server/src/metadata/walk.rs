@@ -69,14 +69,32 @@ enum LinkPolicy {
     Keep,
 }
 
+impl LinkPolicy {
+    fn of(place: &InodePath) -> Self {
+        if place.follow { Self::Follow } else { Self::FollowBeforeSlash }
+    }
+}
+
 /// Looks up an object. The last name may be missing; a link there is followed if the place says so.
 pub(super) fn walk(s: &dyn Snapshot, op: &Op<'_>, place: &InodePath) -> Outcome<Walked> {
-    let tail = if place.follow { LinkPolicy::Follow } else { LinkPolicy::FollowBeforeSlash };
-    let walked = walk_to(s, op, place, tail)?;
+    let walked = walk_to(s, op, place, LinkPolicy::of(place))?;
     match &walked.found {
         Some((_, inode)) if walked.slash && !inode.is_dir() => Err(Errno::ENOTDIR.into()),
         _ => Ok(walked),
     }
+}
+
+/// Looks up a name under which an open may create a file. As on Linux, slashes behind it are refused even if the file
+/// exists, also those that a symbolic link brings. An exclusive open follows no link.
+pub(super) fn walk_to_create(
+    s: &dyn Snapshot,
+    op: &Op<'_>,
+    place: &InodePath,
+    is_exclusive: bool,
+) -> Outcome<Walked> {
+    let tail = if is_exclusive { LinkPolicy::Keep } else { LinkPolicy::of(place) };
+    let walked = walk_to(s, op, place, tail)?;
+    if walked.slash { Err(Errno::EISDIR.into()) } else { Ok(walked) }
 }
 
 /// Looks up a name. A link at the end is not followed.
@@ -119,7 +137,8 @@ fn walk_to(s: &dyn Snapshot, op: &Op<'_>, place: &InodePath, tail: LinkPolicy) -
         }
         require(op.caller, &inode, EXECUTE)?;
         if name.len() > NAME_LEN_MAX {
-            return Err(Errno::ENAMETOOLONG.into());
+            // No name is looked for in a removed directory.
+            return Err(if inode.nlink == 0 { Errno::ENOENT } else { Errno::ENAMETOOLONG }.into());
         }
         if name.contains(&0) {
             return Err(Errno::EINVAL.into());

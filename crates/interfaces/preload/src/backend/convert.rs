@@ -30,7 +30,12 @@ fn elsewhere(from: &[u8], target: &[u8], rest: &[u8]) -> Vec<u8> {
         target.to_vec()
     } else {
         let from = pathname::join(b"/", from);
-        pathname::fold(&pathname::join(&route::full(&from), target))
+        let joined = pathname::join(&route::full(&from), target);
+        let mut to = pathname::fold(&joined);
+        if pathname::wants_directory(&joined) && !to.ends_with(b"/") {
+            to.push(b'/');
+        }
+        to
     };
     if rest.is_empty() { to } else { pathname::join(&to, rest) }
 }

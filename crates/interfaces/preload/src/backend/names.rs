@@ -69,10 +69,6 @@ impl Backend {
             mapped.truncate(0)?;
         }
         match file.weft()?.attr_at_open().kind {
-            // Opened by `O_PATH` and `O_NOFOLLOW`, the link itself.
-            FileType::Symlink if !how.flags.read && !how.flags.write && !how.flags.directory => Ok(file),
-            FileType::Symlink if how.flags.directory => Err(libc::ENOTDIR.into()),
-            FileType::Symlink => Err(libc::ELOOP.into()),
             FileType::Directory if how.flags.write => Err(libc::EISDIR.into()),
             FileType::Directory if how.direct => Err(libc::EINVAL.into()),
             FileType::Regular | FileType::Directory => Ok(file),

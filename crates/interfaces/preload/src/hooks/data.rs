@@ -167,9 +167,7 @@ hook! { [posix_fadvise, posix_fadvise64] (fd: c_int, _offset: off_t, len: off_t,
 } }
 hook! { [readahead] (fd: c_int, _offset: libc::off64_t, _len: size_t) -> ssize_t {
     on_fd(fd, |open| {
-        if open.flags() & libc::O_PATH != 0 || open.flags() & libc::O_ACCMODE == libc::O_WRONLY {
-            return Err(libc::EBADF.into());
-        }
+        open.has_mode(false)?;
         if open.is_directory() { Err(libc::EINVAL.into()) } else { Ok(0) }
     })
 } }

@@ -21,10 +21,10 @@ fn duplicate_to(from: c_int, to: c_int, flags: c_int) -> Res<c_int> {
     let open = table::get(from).map(|open| Arc::clone(&open));
     // The old file of `to` is closed silently, as by dup2, after the kernel has replaced the descriptor.
     let old = table::get(to).map(|open| Arc::clone(&open));
+    let fd = sys::dup3(from, to, flags)?;
     if let Some(old) = &old {
         open::release_locks(old);
     }
-    let fd = sys::dup3(from, to, flags)?;
     match open {
         Some(open) => {
             install(fd, open)?;

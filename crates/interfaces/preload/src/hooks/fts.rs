@@ -143,6 +143,10 @@ unsafe fn name_of<'a>(entry: *mut Entry) -> &'a [u8] {
     CStr::from_ptr((*entry).name.as_ptr()).to_bytes()
 }
 
+unsafe fn ends_in_slash(entry: *mut Entry) -> bool {
+    CStr::from_ptr((*entry).path).to_bytes().ends_with(b"/")
+}
+
 unsafe fn open_directory(path: *const c_char) -> c_int {
     names::open(path, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0)
 }
@@ -315,6 +319,10 @@ impl Walk {
             self.options |= STOP;
             free_list(head);
             return null_mut();
+        }
+        if head.is_null() && self.has(NOCHDIR) && ends_in_slash(current) {
+            // The C library cuts the slash with which the path of an empty root ends.
+            *(*current).path.add(usize::from((*current).pathlen) - 1) = 0;
         }
         if head.is_null() && what == Build::Read {
             (*current).info = info::DP;

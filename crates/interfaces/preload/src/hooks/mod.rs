@@ -37,7 +37,7 @@ pub use attrs::{fstat, resolved};
 pub use data::{lseek, read, write};
 pub use descriptors::close;
 pub use locks::waiting;
-pub use pairs::has_directory_of_name as has_directory;
+pub use pairs::has_directory_of;
 
 /// Whether `text` is an empty C string.
 unsafe fn is_empty(text: *const libc::c_char) -> bool {

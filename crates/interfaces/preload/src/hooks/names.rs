@@ -235,21 +235,33 @@ path_hook! { [__readlink_chk] (path: *const c_char, out: *mut c_char, capacity: 
     (AT_FDCWD, path) |weft_path| { read_link(weft_path, out, capacity) }
 }
 path_hook! { [readlinkat] (dir: c_int, path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t,
-    (dir, path) |weft_path| { read_link(weft_path, out, capacity) }
+    (dir, path) |weft_path| { read_link(weft_path, out, capacity) },
+    if super::is_empty(path), |open| { copy_target(|| open.read_link(), out, capacity) }
 }
 path_hook! { [__readlinkat_chk]
     (dir: c_int, path: *const c_char, out: *mut c_char, capacity: size_t, _real: size_t) -> ssize_t,
-    (dir, path) |weft_path| { read_link(weft_path, out, capacity) }
+    (dir, path) |weft_path| { read_link(weft_path, out, capacity) },
+    if super::is_empty(path), |open| { copy_target(|| open.read_link(), out, capacity) }
 }
 
 unsafe fn read_link(weft_path: &WeftPath, out: *mut c_char, capacity: size_t) -> Res<ssize_t> {
+    let target = || match weft_path.by {
+        Named::ProcLink => named_by_link(weft_path),
+        _ => backend()?.readlink(weft_path),
+    };
+    copy_target(target, out, capacity)
+}
+
+/// Copies the target of a link to memory of the program.
+unsafe fn copy_target(
+    target: impl FnOnce() -> Res<Vec<u8>>,
+    out: *mut c_char,
+    capacity: size_t,
+) -> Res<ssize_t> {
     if capacity == 0 {
         return Err(libc::EINVAL.into());
     }
-    let target = match weft_path.by {
-        Named::ProcLink => named_by_link(weft_path)?,
-        _ => backend()?.readlink(weft_path)?,
-    };
+    let target = target()?;
     let len = target.len().min(capacity);
     crate::memory::copy_out(&target[..len], out.cast())?;
     Ok(len as ssize_t)
@@ -302,7 +314,10 @@ unsafe fn both(
             }
         }
         (Ok(a), Ok(b)) if !a.is_ours() && !b.is_ours() => return real(a.path(from.1), b.path(to.1)),
-        (Err(fail), _) | (_, Err(fail)) => fail.errno(),
+        (Err(fail), _) => fail.errno(),
+        (Ok(a), Err(fail)) => {
+            pairs::source_error(pair, (a.ours(), from.0, a.path(from.1))).unwrap_or(fail.errno())
+        }
         (Ok(a), Ok(b)) => {
             pairs::across(pair, (a.ours(), from.0, a.path(from.1)), (b.ours(), to.0, b.path(to.1)))
         }
@@ -370,7 +385,7 @@ fn rename_weft_paths(from: &WeftPath, to: &WeftPath, ends: (End, End), flags: c_
         if no_replace && target.is_ok() {
             return Err(libc::EEXIST.into());
         }
-        if exchange && ends.1 == End::Slash && !target? {
+        if exchange && !target? && ends.1 == End::Slash {
             return Err(libc::ENOTDIR.into());
         }
         if !source && (ends.0 == End::Slash || !exchange) {

@@ -59,7 +59,8 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
             return Err(libc::EXDEV.into());
         }
         let backend = backend()?;
-        let walk = Walk { backend, resolve: how.resolve, flags };
+        let from_host_root = !from_ours && !is_absolute;
+        let walk = Walk { backend, resolve: how.resolve, flags, from_host_root };
         let weft_path = if from_ours && !is_absolute {
             walk.go(start(dir)?, &text[skipped..])?
         } else {
@@ -87,8 +88,9 @@ pub unsafe fn openat2(dir: c_int, path: *const c_char, how: *const OpenHow, size
             }
             let root = WeftPath::at(b"/".to_vec());
             let (_, base) = backend.stat_base(&root, true)?;
-            let mut found = walk.go((base, root.text), &weft_path.text)?;
-            found.must_dir = weft_path.must_dir;
+            let end: &[u8] = if text.ends_with(b"/") { b"/" } else { b"" };
+            let mut found = walk.go((base, root.text), &[&weft_path.text[..], end].concat())?;
+            found.must_dir |= weft_path.must_dir;
             found
         };
         super::names::refuse_dots(&weft_path, path, flags)?;
@@ -182,6 +184,8 @@ struct Walk<'a> {
     backend: &'a Backend,
     resolve: u64,
     flags: c_int,
+    /// Whether the walk began at the host's root, which is then the root of links, too.
+    from_host_root: bool,
 }
 
 impl Walk<'_> {
@@ -192,6 +196,8 @@ impl Walk<'_> {
     /// Returns the directory and the last name to which `path` leads from `from`.
     fn go(&self, from: (Base, Vec<u8>), path: &[u8]) -> Res<WeftPath> {
         let mut must_dir = pathname::wants_directory(path);
+        // Linux creates no name with a slash behind it, and does not look for it.
+        let mut ends_in_slash = path.ends_with(b"/");
         let mut dirs = vec![from];
         let mut todo: Vec<Vec<u8>> = Vec::new();
         let append = |todo: &mut Vec<Vec<u8>>, path: &[u8]| {
@@ -208,6 +214,9 @@ impl Walk<'_> {
             let (base, text) = dirs.last().ok_or(libc::ENOENT)?;
             let weft_path = below(*base, text, &name);
             let is_last = todo.is_empty();
+            if is_last && ends_in_slash && self.flags & libc::O_CREAT != 0 {
+                return Err(libc::EISDIR.into());
+            }
             let kept = is_last && !must_dir;
             let (st, found) = match self.backend.stat_base(&weft_path, false) {
                 Ok(known) => known,
@@ -225,6 +234,7 @@ impl Walk<'_> {
                 }
                 let target = self.backend.readlink(&weft_path)?;
                 must_dir |= is_last && pathname::wants_directory(&target);
+                ends_in_slash |= is_last && target.ends_with(b"/");
                 let rest = self.restart(&mut dirs, &target)?;
                 append(&mut todo, rest);
             } else if is_last {
@@ -267,7 +277,7 @@ impl Walk<'_> {
         if !target.starts_with(b"/") {
             return Ok(target);
         }
-        if self.has(libc::RESOLVE_IN_ROOT) {
+        if self.has(libc::RESOLVE_IN_ROOT) && !self.from_host_root {
             dirs.truncate(1);
             return Ok(target);
         }

@@ -4,7 +4,7 @@
 use crate::backend::backend;
 use crate::errno::{Fail, Res};
 use crate::route::{self, Route, WeftPath};
-use crate::serve::inside;
+use crate::serve::{inside, on_way};
 use crate::{pathname, sys};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
@@ -59,14 +59,34 @@ fn directory_of(weft_path: &WeftPath, end: End) -> WeftPath {
     WeftPath { text, must_dir: true, ..weft_path.clone() }
 }
 
-/// Whether the directory of a name exists.
+/// Whether the directory of a name exists, also behind links out of the mount.
 pub fn has_directory(weft_path: &WeftPath, end: End) -> Res<()> {
-    backend()?.stat(&directory_of(weft_path, end), true).map(drop)
+    exists(&directory_of(weft_path, end), true)
 }
 
-/// Whether the directory of a name with a slash behind it exists.
-pub fn has_directory_of_name(weft_path: &WeftPath) -> Res<()> {
-    has_directory(weft_path, End::Slash)
+fn exists(weft_path: &WeftPath, follow: bool) -> Res<()> {
+    // Paths are routed for the program.
+    let _outside = crate::guard::leave();
+    let mut kept = None;
+    let way = Route::Ours(weft_path.clone());
+    let found = on_way::<c_int>(way, &mut kept, |weft_path| {
+        backend()?.stat(weft_path, follow)?;
+        Ok(0)
+    });
+    let failed = match (found, kept) {
+        (Some(done), _) => done < 0,
+        (None, Some(path)) => {
+            sys::fstatat(libc::AT_FDCWD, &path, if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW })?;
+            false
+        }
+        (None, None) => false,
+    };
+    if failed { Err(crate::errno::get().into()) } else { Ok(()) }
+}
+
+/// Whether the directory of a name with a slash behind it exists, or the directory that the path itself names.
+pub fn has_directory_of(weft_path: &WeftPath) -> Res<()> {
+    has_directory(weft_path, if weft_path.ends_in_dots { End::Dots } else { End::Slash })
 }
 
 /// Checks the names of a `rename` that need not be names of files, in the order of Linux.
@@ -95,7 +115,7 @@ pub fn first_error(pair: Pair, from: &WeftPath, to: &WeftPath, ends: (End, End),
             has_directory(to, ends.1)?;
         }
         let follow = matches!(pair, Pair::Link { follow: true });
-        backend()?.stat(&if pair == Pair::Rename { plain(from) } else { from.clone() }, follow)?;
+        exists(&if pair == Pair::Rename { plain(from) } else { from.clone() }, follow)?;
         has_directory(to, ends.1)
     };
     match fail {
@@ -118,12 +138,20 @@ pub unsafe fn across(
     if fault.is_some() {
         return libc::EFAULT;
     }
-    let source = match pair {
-        Pair::Rename => directory_error(from),
-        Pair::Link { follow } => file_error(from, follow),
-    };
+    let source = source_error(pair, from);
     let target = || directory_error(to).or_else(|| target_error(pair, to));
     source.or_else(target).unwrap_or(libc::EXDEV)
+}
+
+/// Returns the error of finding the first path of a call: of `rename` its directory, of `link` the file.
+///
+/// # Safety
+/// The path is a C string.
+pub unsafe fn source_error(pair: Pair, side: (Option<&WeftPath>, c_int, *const c_char)) -> Option<c_int> {
+    match pair {
+        Pair::Rename => directory_error(side),
+        Pair::Link { follow } => file_error(side, follow),
+    }
 }
 
 unsafe fn directory_error(side: (Option<&WeftPath>, c_int, *const c_char)) -> Option<c_int> {
@@ -147,7 +175,7 @@ unsafe fn directory_error(side: (Option<&WeftPath>, c_int, *const c_char)) -> Op
 unsafe fn file_error(side: (Option<&WeftPath>, c_int, *const c_char), follow: bool) -> Option<c_int> {
     let (ours, dir, path) = side;
     if let Some(weft_path) = ours {
-        return inside(|| backend()?.stat(weft_path, follow)).err().map(|fail| fail.errno());
+        return inside(|| exists(weft_path, follow)).err().map(|fail| fail.errno());
     }
     let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
     sys::fstatat(dir, CStr::from_ptr(path), flags).err()
@@ -165,20 +193,15 @@ unsafe fn target_error(pair: Pair, to: (Option<&WeftPath>, c_int, *const c_char)
     }
 }
 
-/// Returns the error of finding the first path of a call, whose second one cannot be read: of `rename` its directory, of
-/// `link` the file.
+/// Returns [`source_error`] of a call whose second path cannot be read.
 ///
 /// # Safety
 /// `path` is a C string.
 pub unsafe fn first_path(pair: Pair, dir: c_int, path: *const c_char) -> Option<c_int> {
-    let error = |side| match pair {
-        Pair::Rename => directory_error(side),
-        Pair::Link { follow } => file_error(side, follow),
-    };
     match route::route(dir, path) {
-        Route::Ours(weft_path) => error((Some(&weft_path), dir, path)),
+        Route::Ours(weft_path) => source_error(pair, (Some(&weft_path), dir, path)),
         Route::Failed(errno) => Some(errno),
-        Route::Foreign | Route::Moved(_) => error((None, dir, path)),
+        Route::Foreign | Route::Moved(_) => source_error(pair, (None, dir, path)),
     }
 }
 

@@ -4,53 +4,114 @@ use crate::backend::backend;
 use crate::errno::{Fail, Res};
 use crate::open;
 use crate::route::{Route, WeftPath, route};
-use crate::serve::on_way;
+use crate::serve::{Outcome, answer, on_way};
 use crate::trace::posix;
 use libc::{AT_FDCWD, c_char, c_int};
+use std::ops::Range;
 
-/// Tries names in place of the six X before the last `suffix` bytes until `make` finds a free one.
-unsafe fn try_names<T>(template: *mut c_char, suffix: c_int, make: impl Fn(&WeftPath) -> Res<T>) -> Res<T> {
-    let len = libc::strlen(template);
-    let suffix = usize::try_from(suffix).map_err(|_| libc::EINVAL)?;
-    let text = std::slice::from_raw_parts_mut(template.cast::<u8>(), len);
-    let end = len.checked_sub(suffix).filter(|&end| end >= 6).ok_or(libc::EINVAL)?;
-    if &text[end - 6..end] != b"XXXXXX" {
-        return Err(libc::EINVAL.into());
-    }
-    const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-    for _ in 0..1000 {
-        let mut random = [0u8; 6];
-        libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0);
-        for (to, byte) in text[end - 6..end].iter_mut().zip(random) {
-            *to = LETTERS[usize::from(byte) % LETTERS.len()];
-        }
-        let Route::Ours(weft_path) = route_outside(template) else { return Err(libc::EINVAL.into()) };
-        match make(&weft_path) {
-            Err(Fail::Errno(libc::EEXIST)) => {}
-            other => return other,
-        }
-    }
-    Err(libc::EEXIST.into())
+/// Number of letters that stand for `XXXXXX`.
+const DRAWN: usize = 6;
+
+/// Text of a template, whose last bytes but `suffix` are drawn.
+struct Template<'a> {
+    text: &'a mut [u8],
+    suffix: usize,
 }
 
-/// Routes a name from inside a hook.
-unsafe fn route_outside(path: *const c_char) -> Route {
-    let _outside = crate::guard::leave();
-    route(AT_FDCWD, path)
+impl Template<'_> {
+    /// Checks the template of a program.
+    unsafe fn new(template: *mut c_char, suffix: c_int) -> Res<Self> {
+        let text = std::slice::from_raw_parts_mut(template.cast::<u8>(), libc::strlen(template));
+        let suffix = usize::try_from(suffix).map_err(|_| libc::EINVAL)?;
+        let template = Self { text, suffix };
+        match template.drawn_in(template.text) {
+            Some(drawn) if template.text[drawn.clone()] == [b'X'; DRAWN] => Ok(template),
+            _ => Err(libc::EINVAL.into()),
+        }
+    }
+
+    /// Place of the drawn letters in a text that ends like the template.
+    fn drawn_in(&self, text: &[u8]) -> Option<Range<usize>> {
+        let end = text.len().checked_sub(self.suffix)?;
+        Some(end.checked_sub(DRAWN)?..end)
+    }
+
+    /// Place of the drawn letters in the path of the template; `None` if the suffix has slashes in it, so that the letters
+    /// would name a directory, which is missing.
+    fn drawn_in_path(&self, path: &[u8]) -> Option<Range<usize>> {
+        let end = &self.text[self.text.len() - self.suffix - DRAWN..];
+        self.drawn_in(path).filter(|_| path.ends_with(end))
+    }
+
+    fn set_letters(&mut self, letters: [u8; DRAWN]) {
+        let drawn = self.drawn_in(self.text).expect("checked when it was made");
+        self.text[drawn].copy_from_slice(&letters);
+    }
+
+    /// Tries names until `make` finds a free one. `weft_path` is the path of the template, or where a link in it leads.
+    fn try_names<T>(&mut self, weft_path: &WeftPath, make: impl Fn(&WeftPath) -> Res<T>) -> Res<T> {
+        let Some(drawn) = self.drawn_in_path(&weft_path.text) else { return make(weft_path) };
+        let mut weft_path = weft_path.clone();
+        for _ in 0..1000 {
+            let letters = random_letters();
+            self.set_letters(letters);
+            weft_path.text[drawn.clone()].copy_from_slice(&letters);
+            match make(&weft_path) {
+                Err(Fail::Errno(libc::EEXIST)) => {}
+                other => return other,
+            }
+        }
+        Err(libc::EEXIST.into())
+    }
+}
+
+fn random_letters() -> [u8; DRAWN] {
+    const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    let mut random = [0u8; DRAWN];
+    // SAFETY: the buffer has this length.
+    unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+    random.map(|byte| LETTERS[usize::from(byte) % LETTERS.len()])
+}
+
+/// Serves a call that makes a name of `template` if that leads into Weft. If a link leads out of it, `real` gets the
+/// path there.
+unsafe fn name_by<T: Outcome>(
+    template: *mut c_char,
+    suffix: c_int,
+    make: impl Fn(&WeftPath) -> Res<T>,
+    real: impl Fn(*mut c_char) -> T,
+) -> Option<T> {
+    let way = route(AT_FDCWD, template);
+    if !matches!(way, Route::Ours(_)) {
+        return None;
+    }
+    let mut names = match Template::new(template, suffix) {
+        Ok(names) => names,
+        Err(fail) => return Some(answer(|| Err(fail))),
+    };
+    let mut kept = None;
+    let made = on_way(way, &mut kept, |weft_path| names.try_names(weft_path, &make));
+    let Some(path) = kept else { return made };
+    let mut path = path.into_bytes_with_nul();
+    let len = path.len() - 1;
+    let Some(drawn) = names.drawn_in_path(&path[..len]) else {
+        let is_name = names.text[names.text.len() - names.suffix..].iter().all(|&byte| byte == b'/');
+        return Some(answer(|| Err(if is_name { libc::EISDIR } else { libc::ENOENT }.into())));
+    };
+    path[drawn.clone()].copy_from_slice(&[b'X'; DRAWN]);
+    let made = real(path.as_mut_ptr().cast());
+    names.set_letters(path[drawn].try_into().expect("of this length"));
+    Some(made)
 }
 
 unsafe fn make_file(template: *mut c_char, suffix: c_int, flags: c_int) -> Option<c_int> {
-    let way = route(AT_FDCWD, template);
-    if !matches!(way, Route::Ours(_)) {
-        let real = real!(mkostemps: fn(*mut c_char, c_int, c_int) -> c_int);
-        return crate::over::is_on().then(|| crate::over::adopt(real(template, suffix, flags)));
-    }
-    on_way(way, &mut None, |_| {
-        try_names(template, suffix, |weft_path| {
-            let flags = flags & !libc::O_ACCMODE | libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
-            open::open(weft_path, flags, 0o600)
-        })
-    })
+    let real = real!(mkostemps: fn(*mut c_char, c_int, c_int) -> c_int);
+    let make = |weft_path: &WeftPath| {
+        let flags = flags & !libc::O_ACCMODE | libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+        open::open(weft_path, flags, 0o600)
+    };
+    name_by(template, suffix, make, |path| real(path, suffix, flags))
+        .or_else(|| crate::over::is_on().then(|| crate::over::adopt(real(template, suffix, flags))))
 }
 
 hook! { [mkstemp, mkstemp64] (template: *mut c_char) -> c_int { make_file(template, 0, 0) }
@@ -64,29 +125,27 @@ hook! { [mkostemps, mkostemps64] (template: *mut c_char, suffix: c_int, flags: c
 } trace |start, fd| { posix::opened(start, fd, libc::O_CREAT) } }
 
 hook! { [mkdtemp] (template: *mut c_char) -> *mut c_char {
-    let way = route(AT_FDCWD, template);
-    if matches!(way, Route::Ours(_)) {
-        on_way(way, &mut None, |_| {
-            try_names(template, 0, |weft_path| backend()?.mkdir(weft_path, 0o700))?;
-            Ok(template)
-        })
-    } else {
-        None
-    }
+    let real = real!(mkdtemp: fn(*mut c_char) -> *mut c_char);
+    let made = name_by(template, 0, |weft_path| backend()?.mkdir(weft_path, 0o700).map(|()| 0), |path| {
+        if real(path).is_null() { -1 } else { 0 }
+    });
+    made.map(|made| if made < 0 { std::ptr::null_mut() } else { template })
 } }
 hook! { [mktemp, __mktemp] (template: *mut c_char) -> *mut c_char {
-    let way = route(AT_FDCWD, template);
-    if matches!(way, Route::Ours(_)) {
-        on_way(way, &mut None, |_| {
-            try_names(template, 0, |weft_path| match backend()?.stat(weft_path, false) {
-                Ok(_) => Err(libc::EEXIST.into()),
-                Err(_) => Ok(()),
-            })?;
-            Ok(template)
-        })
-    } else {
-        None
-    }
+    let real = real!(mktemp: fn(*mut c_char) -> *mut c_char);
+    let make = |weft_path: &WeftPath| match backend()?.stat(weft_path, false) {
+        Ok(_) => Err(libc::EEXIST.into()),
+        Err(Fail::Moved(path)) => Err(Fail::Moved(path)),
+        Err(_) => Ok(0),
+    };
+    let made = name_by(template, 0, make, |path| if *real(path) == 0 { -1 } else { 0 });
+    // As the C library does: the text of a template without a free name is empty.
+    made.map(|made| {
+        if made < 0 {
+            *template = 0;
+        }
+        template
+    })
 } }
 
 hook! { [tempnam] (dir: *const c_char, prefix: *const c_char) -> *mut c_char {

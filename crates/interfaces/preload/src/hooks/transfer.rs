@@ -250,7 +250,7 @@ unsafe fn receive(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> Res<ss
     sink.has_mode(true)?;
     let to = Side::new(to, std::ptr::null_mut())?;
     let is_directory = source.as_ref().is_some_and(|source| source.is_directory());
-    if sink.flags() & libc::O_APPEND != 0 || is_directory {
+    if sink.flags() & libc::O_APPEND != 0 || is_directory && len > 0 {
         return Err(libc::EINVAL.into());
     }
     sink.may(true)?;

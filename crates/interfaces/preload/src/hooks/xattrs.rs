@@ -50,6 +50,18 @@ unsafe fn set(
     len: size_t,
     flags: c_int,
 ) -> Res<c_int> {
+    let (name, value) = taken(key, value, len, flags)?;
+    backend()?.set_xattr(weft_path, follow, name, value, flags)?;
+    Ok(0)
+}
+
+/// Takes name and value from memory of the program. Linux does so before it looks at the file.
+unsafe fn taken<'a>(
+    key: *const c_char,
+    value: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> Res<(&'a str, &'a [u8])> {
     if flags & !(libc::XATTR_CREATE | libc::XATTR_REPLACE) != 0 {
         return Err(libc::EINVAL.into());
     }
@@ -60,9 +72,7 @@ unsafe fn set(
     if !memory::has(value, len, Access::Read) {
         return Err(libc::EFAULT.into());
     }
-    let value = if len == 0 { &[] } else { std::slice::from_raw_parts(value.cast(), len) };
-    backend()?.set_xattr(weft_path, follow, name, value, flags)?;
-    Ok(0)
+    Ok((name, if len == 0 { &[] } else { std::slice::from_raw_parts(value.cast(), len) }))
 }
 
 unsafe fn list(weft_path: &WeftPath, follow: bool, out: *mut c_char, capacity: size_t) -> Res<ssize_t> {
@@ -94,7 +104,10 @@ path_hook! { [lsetxattr]
     (AT_FDCWD, path) |weft_path| { set(weft_path, false, key, value, len, flags) }
 }
 hook! { [fsetxattr] (fd: c_int, key: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int {
-    on_weft_fd(fd, |open| set(&inode(open, key)?, true, key, value, len, flags))
+    on_weft_fd(fd, |open| {
+        taken(key, value, len, flags)?;
+        set(&inode(open, key)?, true, key, value, len, flags)
+    })
 } }
 path_hook! { [listxattr] (path: *const c_char, out: *mut c_char, capacity: size_t) -> ssize_t,
     (AT_FDCWD, path) |weft_path| { list(weft_path, true, out, capacity) }

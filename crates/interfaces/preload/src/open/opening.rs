@@ -110,43 +110,9 @@ pub fn open_as(weft_path: &WeftPath, flags: c_int, shown: c_int, mode: u32) -> R
         }
         Err(fail) => {
             sys::close(fd);
-            let may_create = how.flags.create && !how.flags.exclusive && !how.nofollow;
-            let is_not_directory = matches!(fail, Fail::Errno(libc::ENOTDIR));
-            let is_link = || backend().and_then(|backend| backend.readlink(weft_path)).is_ok();
-            if how.nofollow && how.flags.directory && matches!(fail, Fail::Errno(libc::ELOOP)) && is_link() {
-                return Err(libc::ENOTDIR.into());
-            }
-            Err(if may_create && is_not_directory && leads_to_slash(weft_path) {
-                libc::EISDIR.into()
-            } else {
-                fail
-            })
+            Err(fail)
         }
     }
-}
-
-/// Whether the path is a symbolic link to a name with a slash behind it, under which Linux creates no file.
-fn leads_to_slash(weft_path: &WeftPath) -> bool {
-    let mut at = weft_path.clone();
-    // As many links as the kernel follows.
-    for _ in 0..40 {
-        let Ok(target) = backend().and_then(|backend| backend.readlink(&at)) else { return false };
-        if target.ends_with(b"/") {
-            return true;
-        }
-        let below = pathname::below(&crate::config::config().mount, &target);
-        at = match (target.starts_with(b"/"), below.and_then(pathname::tidy)) {
-            (true, Some(text)) => WeftPath::at(text),
-            (true, None) => return false,
-            (false, _) => {
-                let start = at.base.map_or(0, |(_, start)| start);
-                let cut = at.text.iter().rposition(|&byte| byte == b'/').unwrap_or(0).max(start);
-                let names = pathname::names(&target).flat_map(|name| [b"/", name].concat());
-                WeftPath { text: at.text[..cut].iter().copied().chain(names).collect(), ..at }
-            }
-        };
-    }
-    false
 }
 
 /// Refuses `O_NOATIME` to other users than the owner and root, as Linux does, before the file is truncated.
@@ -169,7 +135,7 @@ pub fn open_place(weft_path: &WeftPath, text: Vec<u8>) -> Res<Open> {
 /// Returns the error of creating a file under a name that requires a directory.
 fn refuse_creation(weft_path: &WeftPath) -> Fail {
     // The directory of the name is found first.
-    let found = crate::hooks::has_directory(weft_path);
+    let found = crate::hooks::has_directory_of(weft_path);
     found.err().unwrap_or_else(|| libc::EISDIR.into())
 }
 

@@ -17,7 +17,15 @@ static struct flock range(short type, short whence, off_t start, off_t len) {
 static void locks(void) {
     int fd = open("f", O_RDWR), ro = open("f", O_RDONLY), neither = open("f", O_ACCMODE), path = open("f", O_PATH);
     CHECK(fd >= 0 && ro >= 0 && neither >= 0 && path >= 0);
-    struct flock lock = range(F_WRLCK, SEEK_SET, -5, 3);
+    struct flock lock = range(F_WRLCK, SEEK_SET, 90, 3);
+    /* A duplication that fails closes nothing. */
+    CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+    FAILS(dup2(BAD_FD, fd), EBADF);
+    FAILS(dup3(ro, fd, 1), EINVAL);
+    FAILS(fcntl(ro, F_OFD_SETLK, &(struct flock){.l_type = F_RDLCK, .l_start = 90, .l_len = 3}), EAGAIN);
+    lock.l_type = F_UNLCK;
+    CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+    lock = range(F_WRLCK, SEEK_SET, -5, 3);
     FAILS(fcntl(ro, F_SETLK, &lock), EINVAL);
     lock = range(F_RDLCK, SEEK_SET, 0, 3);
     FAILS(fcntl(neither, F_SETLK, &lock), EBADF);
@@ -77,6 +85,24 @@ MAIN
     FAILS(open("to-d", O_CREAT | O_RDONLY, 0644), EISDIR);
     FAILS(open("slash", O_RDWR), ENOTDIR);
     FAILS(open("slash", O_CREAT | O_EXCL | O_RDWR, 0644), EEXIST);
+    char with_slash[PATH_MAX + 10], there[PATH_MAX];
+    CHECK(getcwd(there, sizeof there) && snprintf(with_slash, sizeof with_slash, "%s/f/", there) > 0);
+    CHECK(symlink(with_slash, "far") == 0);
+    for (int i = 0; i < 2; i++) {
+        const char *link = i ? "slash" : "far";
+        struct open_how how = {.flags = O_CREAT | O_RDWR, .mode = 0600};
+        FAILS(open(link, O_CREAT | O_RDWR, 0644), EISDIR);
+        FAILS(syscall(SYS_openat2, AT_FDCWD, link, &how, sizeof how), EISDIR);
+        snprintf(with_slash, sizeof with_slash, "%s/%s", there, link);
+        FAILS(syscall(SYS_openat2, AT_FDCWD, with_slash, &how, sizeof how), EISDIR);
+        FAILS(open(with_slash, O_RDWR), ENOTDIR);
+        FAILS(open_how(AT_FDCWD, with_slash, O_RDWR), ENOTDIR);
+    }
+    CHECK(symlink(strcat(strcpy(with_slash, there), "/f"), "far-f") == 0);
+    FAILS(open("far-f/", O_RDWR), ENOTDIR);
+    FAILS(open("far-f/", O_PATH), ENOTDIR);
+    FAILS(open("far-f/.", O_RDWR), ENOTDIR);
+    FAILS(open_how(AT_FDCWD, "far-f/", O_RDWR), ENOTDIR);
     FAILS(open_how(fd, "x", O_RDONLY | O_TRUNC | O_TMPFILE), EINVAL);
     FAILS(open_how(fd, "x", O_PATH | O_RDWR), EINVAL);
     FAILS(open_how(fd, "", O_RDONLY), ENOENT);
@@ -85,6 +111,10 @@ MAIN
     /* Transfers. */
     off_t at = -3251;
     FAILS(sendfile(fd, dir, NULL, 10), EINVAL);
+    CHECK(sendfile(fd, dir, NULL, 0) == 0);
+    int neither = open("f", O_ACCMODE);
+    FAILS(readahead(neither, 0, 10), EBADF);
+    CHECK(close(neither) == 0);
     FAILS(sendfile(dir, fd, &at, 10), EINVAL);
     FAILS(copy_file_range(path, (off_t *)bad, fd, NULL, 1, 1), EBADF);
     FAILS(copy_file_range(fd, (off_t *)bad, fd, NULL, 1, 1), EFAULT);
@@ -114,9 +144,38 @@ MAIN
     FAILS(read(dir, bytes, 0), EISDIR);
     FAILS(sendfile(BAD_FD, dir, NULL, 10), EBADF);
 
-    /* A removed directory has no names. */
+    /* Slashes and dots behind a link to an absolute path count there, too. */
+    CHECK(symlink(strcat(strcpy(target, absolute), "/d"), "there") == 0);
+    FAILS(symlink("f", "there/x/"), ENOENT);
+    FAILS(mknod("there/x/", S_IFREG | 0600, 0), ENOENT);
+    FAILS(open("there/x/", O_CREAT | O_EXCL | O_RDWR, 0600), EISDIR);
+    CHECK(mkdir("there/x/", 0700) == 0 && rmdir("there/x/") == 0);
+    CHECK(symlink(strcat(strcpy(target, absolute), "/none"), "to-none") == 0);
+    CHECK(symlink(strcat(strcpy(target, absolute), "/none/."), "to-dot") == 0);
+    FAILS(rename("f", "to-none/."), ENOENT);
+    FAILS(open("to-none/x/", O_CREAT | O_EXCL | O_RDWR, 0600), ENOENT);
+    FAILS(open("to-dot", O_CREAT | O_RDONLY, 0600), ENOENT);
+    struct open_how no_links = {.flags = O_RDWR | O_CREAT, .mode = 0600, .resolve = RESOLVE_NO_SYMLINKS};
+    FAILS(syscall(SYS_openat2, AT_FDCWD, "there/", &no_links, sizeof no_links), EISDIR);
+    /* A chain of links that climb out of the mount and lead back to themselves. */
+    CHECK(snprintf(target, sizeof target, "/../../../../../../../..%.4000s/up", absolute) > 0 && symlink(target, "up") == 0);
+    FAILS(open("up/f", O_WRONLY), ELOOP);
+    FAILS(open("up/../../f", O_WRONLY), ELOOP);
+    CHECK(symlink(strcat(strcpy(target, absolute), "/loop"), "loop") == 0);
+    FAILS(renameat(fd, "x", AT_FDCWD, "loop/x"), ENOTDIR);
+    FAILS(rename("d/e", "loop/x"), ELOOP);
+    FAILS(link("missing", "loop/x"), ENOENT);
+    FAILS(renameat2(AT_FDCWD, "f/", AT_FDCWD, "missing", RENAME_EXCHANGE), ENOENT);
+    FAILS(renameat2(AT_FDCWD, "f/", AT_FDCWD, "d", RENAME_EXCHANGE), ENOTDIR);
+
+    /* A removed directory has no names, of any length. */
     DIR *names = opendir("d/e");
+    char name[300];
+    memset(name, 'n', 256), name[256] = 0;
+    FAILS(openat(dirfd(names), name, O_CREAT | O_WRONLY, 0600), ENAMETOOLONG);
     CHECK(names && rmdir("d/e") == 0 && readdir(names) == NULL);
+    FAILS(openat(dirfd(names), name, O_CREAT | O_WRONLY, 0600), ENOENT);
+    FAILS(unlinkat(dirfd(names), name, 0), ENOENT);
     rewinddir(names);
     CHECK(readdir(names) == NULL && closedir(names) == 0);
 

@@ -15,6 +15,21 @@ MAIN
     char buf[100];
     int unknown = 0x8;
 
+    /* A descriptor of a link, a pipe or a socket itself. */
+    int itself = open("l", O_PATH | O_NOFOLLOW);
+    CHECK(itself >= 0 && fstat(itself, &st) == 0 && S_ISLNK(st.st_mode));
+    CHECK(readlinkat(itself, "", buf, sizeof buf) == 1 && buf[0] == 'f');
+    FAILS(read(itself, buf, 1), EBADF);
+    FAILS(open("l", O_PATH | O_NOFOLLOW | O_DIRECTORY), ENOTDIR);
+    CHECK(mkfifo("pipe", 0600) == 0);
+    int pipe = open("pipe", O_PATH);
+    CHECK(pipe >= 0 && fstat(pipe, &st) == 0 && S_ISFIFO(st.st_mode));
+    CHECK(mknod("socket", S_IFSOCK | 0600, 0) == 0);
+    int named = open("socket", O_PATH);
+    CHECK(named >= 0 && fstat(named, &st) == 0 && S_ISSOCK(st.st_mode));
+    CHECK(close(itself) == 0 && close(pipe) == 0 && close(named) == 0);
+    CHECK(unlink("pipe") == 0 && unlink("socket") == 0);
+
     FAILS(unlinkat(dir, "f", unknown), EINVAL);
     FAILS(unlinkat(dir, "missing", AT_SYMLINK_NOFOLLOW), EINVAL);
     FAILS(linkat(dir, "f", dir, "x", unknown), EINVAL);

@@ -161,6 +161,21 @@ MAIN
     CHECK(mkdtemp(t3) && stat(t3, &st) == 0 && S_ISDIR(st.st_mode));
     char bad[] = "short";
     FAILS(mkstemp(bad), EINVAL);
+    /* Through absolute links: into the same tree, and out of it. */
+    CHECK(mkdir("t", 0700) == 0 && mkdtemp(strcpy(foreign, "/tmp/weft-links-XXXXXX")));
+    snprintf(path, sizeof path, "%s/t", mount);
+    CHECK(symlink(path, "t-in") == 0 && symlink(foreign, "t-out") == 0);
+    for (int i = 0; i < 2; i++) {
+        char file[] = "t-xxx/fXXXXXX.a", dir[] = "t-xxx/dXXXXXX", below[] = "t-xxx/XXXXXX/b", slash[] = "t-xxx/eXXXXXX/";
+        char *const templates[] = {file, dir, below, slash};
+        for (int t = 0; t < 4; t++) memcpy(templates[t], i ? "t-out" : "t-in/", 5);
+        CHECK((one = mkstemps(file, 2)) >= 0 && access(file, F_OK) == 0 && strcmp(file + 13, ".a") == 0 && close(one) == 0);
+        CHECK(mkdtemp(dir) == dir && stat(dir, &st) == 0 && S_ISDIR(st.st_mode));
+        FAILS(mkstemps(below, 2), ENOENT);
+        FAILS(mkstemps(slash, 1), EISDIR);
+        CHECK(unlink(file) == 0 && rmdir(dir) == 0);
+    }
+    CHECK(rmdir(foreign) == 0);
     /* Patterns with braces and a tilde, and functions that look at a path inside the C library. */
     CHECK(mkdir("gl", 0755) == 0 && mkdir("gl/dir", 0755) == 0);
     put("gl/one", ""), put("gl/two", "");
