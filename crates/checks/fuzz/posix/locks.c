@@ -34,7 +34,9 @@ static void say_lock(struct world *w, const struct flock *lock, int command) {
 /* Lengths and positions of directories differ between file systems. */
 static bool is_directory(int fd) {
     struct stat st;
-    return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+    /* A mount serves no removed directories. */
+    if (fstat(fd, &st) != 0) return errno == ESTALE;
+    return S_ISDIR(st.st_mode);
 }
 
 static void op_lock(struct world *w, struct draw *d) {

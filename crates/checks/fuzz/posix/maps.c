@@ -20,7 +20,8 @@ static void op_mmap(struct world *w, struct draw *d) {
     size_t len = chance(d, 4) ? 0 : 1 + below(d, 70000);
     off_t from = chance(d, 80) ? 0 : chance(d, 80) ? 4096 : 100;
     struct stat st;
-    if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) return;
+    /* A mount serves no removed directories. */
+    if (fstat(fd, &st) == 0 ? !S_ISREG(st.st_mode) : errno == ESTALE) return;
     if (flags == MAP_SHARED && prot != PROT_READ && !drawn(SHARED_MAPS)) flags = MAP_PRIVATE;
     say(w, "(%s, %zu, %d, %d, %lld) map%d", name, len, prot, flags, (long long)from, at);
     errno = 0;

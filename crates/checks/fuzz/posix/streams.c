@@ -186,17 +186,22 @@ static void op_write(struct world *w, struct draw *d) {
     fill(w, d, len + 8);
     for (size_t i = 0; i < len; i++) w->buffer[i] = "abc \n0123\n x\tyz"[(unsigned char)w->buffer[i] % 15];
     w->buffer[len] = 0;
-    /* Whether a write fails at once or at the flush depends on the buffer's length. */
+    bool at_once;
     errno = 0;
     if (is_wide(file)) {
-        if (how < 2) fputwc(L'x', file);
-        else if (how < 4) fputws(L"wide text\n", file);
-        else fwprintf(file, L"%d %s\n", (int)len, "text");
-    } else if (how == 0) fputc('x', file);
-    else if (how == 1) fputs(w->buffer, file);
-    else if (how == 2) fprintf(file, "%zu %s", len, "text\n");
-    else fwrite(w->buffer, 1, len, file);
-    SUCCESS(w, fflush(file));
+        if (how < 2) at_once = fputwc(L'x', file) == WEOF;
+        else if (how < 4) at_once = fputws(L"wide text\n", file) < 0;
+        else at_once = fwprintf(file, L"%d %s\n", (int)len, "text") < 0;
+    } else if (how == 0) at_once = fputc('x', file) == EOF;
+    else if (how == 1) at_once = fputs(w->buffer, file) == EOF;
+    else if (how == 2) at_once = fprintf(file, "%zu %s", len, "text\n") < 0;
+    else at_once = fwrite(w->buffer, 1, len, file) < len;
+    /* Whether a write fails at once or at the flush depends on the buffer's length. */
+    int first = errno;
+    errno = 0;
+    int flushed = fflush(file);
+    if (at_once) errno = first;
+    say_success(w, at_once ? -1 : flushed);
     say_stream(w, file);
 }
 
