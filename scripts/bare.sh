@@ -26,11 +26,12 @@ trap 'rm -rf --one-file-system "$room"' EXIT
 
 say "making Debian $suite in $root"
 debootstrap --variant=minbase --include=ca-certificates,git,make "$suite" "$root" >"$room/log" 2>&1 || { tail -5 "$room/log" >&2; exit 1; }
-mkdir -p "$root/weft" "$root/toolchain" "$root/cargo"
-git ls-files -z | xargs -0 cp --parents -t "$root/weft"
+# Not /weft, which is the default prefix of `weft run`.
+mkdir -p "$root/src/weft" "$root/toolchain" "$root/cargo"
+git ls-files -z | xargs -0 cp --parents -t "$root/src/weft"
 # Some tests ask git for the files of the tree.
-git -C "$root/weft" init --quiet
-git -C "$root/weft" add --all
+git -C "$root/src/weft" init --quiet
+git -C "$root/src/weft" add --all
 cp /etc/resolv.conf "$root/etc/"
 
 # Sources of crates are copied, so that nothing of this machine changes.
@@ -69,7 +70,7 @@ unshare --mount --propagation private bash -euo pipefail -c '
     done
     chroot "$root" env -i HOME=/root CARGO_HOME=/cargo CARGO_INCREMENTAL=0 TERM=dumb "$@" \
         PATH=/toolchain/bin:/usr/sbin:/usr/bin:/sbin:/bin COMMAND="$command" bash -euo pipefail -c "
-        cd /weft
+        cd /src/weft
         if echo \"int main(void) { return 0; }\" | cc -x c -o /dev/null - 2>/dev/null; then
             echo \"this system links C programs already, so it shows nothing\" >&2
             exit 1
