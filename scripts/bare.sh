@@ -51,6 +51,7 @@ fi
 
 export root toolchain command
 unshare --mount --propagation private bash -euo pipefail -c '
+    mount --bind "$root" "$root"
     mount --bind "$toolchain" "$root/toolchain"
     mount -t proc proc "$root/proc"
     mount -t sysfs sysfs "$root/sys"
@@ -68,7 +69,13 @@ unshare --mount --propagation private bash -euo pipefail -c '
         read -r name major minor <<<"$device"
         mknod -m 666 "$root/dev/$name" c "$major" "$minor"
     done
-    chroot "$root" env -i HOME=/root CARGO_HOME=/cargo CARGO_INCREMENTAL=0 TERM=dumb "$@" \
+    # With chroot, no program could make namespaces of users and mounts.
+    mkdir "$root/former"
+    cd "$root"
+    pivot_root . former
+    umount -l /former
+    rmdir /former
+    exec env -i HOME=/root CARGO_HOME=/cargo CARGO_INCREMENTAL=0 TERM=dumb "$@" \
         PATH=/toolchain/bin:/usr/sbin:/usr/bin:/sbin:/bin COMMAND="$command" bash -euo pipefail -c "
         cd /src/weft
         if echo \"int main(void) { return 0; }\" | cc -x c -o /dev/null - 2>/dev/null; then
