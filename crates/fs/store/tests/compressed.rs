@@ -196,6 +196,35 @@ fn equal_bytes_in_space_that_is_used_again_are_no_damage() {
     assert!(moved > 10, "only {moved} losses of power kept the last write without the one before");
 }
 
+/// A hole hides the bytes that made the datafile long, and newer bytes take their space before any sync.
+#[test]
+fn a_datafile_keeps_the_length_of_bytes_whose_space_is_used_again() {
+    for setup in SETUPS {
+        let key = key(1, 0);
+        let mut sim = Sim::with_seed(1);
+        let env = sim.node("node");
+        let world = env.clone();
+        let newer = noise(&mut Rng::new(2), 3000);
+        let bytes = newer.clone();
+        sim.block_on(&env, async move {
+            let target = open(&world, Path::new("/"), setup.module).await;
+            write(&target, key, setup, 0, &noise(&mut Rng::new(1), 5000)).await;
+            target.punch(key, LocalOffset(0), ByteLen(1 << 20)).await.expect("a hole");
+            write(&target, key, setup, 100, &bytes).await;
+            target.release();
+        });
+        sim.control().kill(&env);
+        let env = sim.control().restart(&env);
+        let world = env.clone();
+        let found = sim.block_on(&env, async move {
+            let target = open(&world, Path::new("/"), setup.module).await;
+            read(&target, key, setup).await.expect("nothing is damaged")
+        });
+        let expected = [&[0; 100][..], &newer, &[0; 1900]].concat();
+        assert!(found == expected, "{setup:?}: {} bytes", found.len());
+    }
+}
+
 #[test]
 fn a_killed_process_loses_nothing_that_it_answered() {
     let mut kept = 0;

@@ -130,6 +130,11 @@ impl Chunks {
         self.len
     }
 
+    /// Makes the datafile at least `len` bytes long.
+    pub fn reach(&mut self, len: u64) {
+        self.len = self.len.max(len);
+    }
+
     /// Returns the number of records that describe the datafile.
     pub fn live_records(&self) -> u64 {
         1 + self.versions.len() as u64 + self.layers

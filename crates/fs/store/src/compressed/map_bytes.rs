@@ -10,7 +10,6 @@ use super::record::{Piece, RECORD_BYTES, Record, Version};
 use super::scan;
 use super::space::Space;
 use crate::datafile::DatafileKey;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use weft_core::ranges::{ByteRange, RangeSet};
 use weft_core::{CodecPolicy, FileId, ObjectId};
@@ -47,7 +46,7 @@ pub fn reencode(map: &[u8]) -> Result<Vec<u8>, &'static str> {
 fn replayed(map: &[u8]) -> Result<(Header, u64, Chunks), &'static str> {
     let header = Header::decode(HeaderedFile::Map, map).map_err(|_| "a bad header")?;
     let found = scan::scan(&header, map)?;
-    let replayed = scan::replay(&header, map, &found, &BTreeSet::new())?;
+    let replayed = scan::replay(&header, map, &found, &scan::Torn::new())?;
     Space::new(replayed.chunks.extents(), replayed.pending, 0).map(drop)?;
     Ok((header, found.last, replayed.chunks))
 }

@@ -5,7 +5,7 @@ use super::coder::Coder;
 use super::header::{BadHeader, HEADER_BYTES, Header, HeaderedFile, VERSION};
 use super::journal::{Journal, MapEnd};
 use super::record::{Record, UNIT_BYTES};
-use super::scan::{self, RecordId, Scan};
+use super::scan::{self, Missing, Scan, Torn};
 use super::space::Space;
 use super::{Compressed, MAP_SUFFIX, State};
 use crate::content::{Fault, RawFile, Upkeep};
@@ -13,7 +13,6 @@ use crate::datafile::{DatafileKey, Names};
 use crate::emulate::{Charge, ChargedFile};
 use crate::range_lock::RangeLocks;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 use weft_core::ranges::RangeSet;
@@ -182,7 +181,7 @@ impl<E: Env> Compressed<E> {
         let is_verified = spec.upkeep.is_verified(spec.key) || spec.env.hollow(0).is_some();
         let torn = match is_unsealed && !is_verified && !is_seeded(Mutant::TornMapEntry) {
             true => torn_records(&header, &bytes, &found, container).await?,
-            false => BTreeSet::new(),
+            false => Torn::new(),
         };
         if !torn.is_empty() {
             spec.upkeep.note_torn(spec.key);
@@ -248,13 +247,14 @@ impl<E: Env> Compressed<E> {
     }
 }
 
-/// Returns the records that are not sealed and do not count: their bytes are not on the disk, or belong to a newer one.
+/// Returns the records that are not sealed and do not count: their bytes are not on the disk, or a newer record has their
+/// space.
 async fn torn_records<F: File>(
     header: &Header,
     bytes: &[u8],
     found: &Scan,
     container: &F,
-) -> Result<BTreeSet<RecordId>, Fault> {
+) -> Result<Torn, Fault> {
     let mut unsealed = Vec::new();
     let visited = scan::visit(header, bytes, found, |id, record| {
         let stored = match record {
@@ -265,19 +265,20 @@ async fn torn_records<F: File>(
         unsealed.extend(stored.filter(|_| id.0 > found.sealed).map(|stored| (id, stored)));
     });
     visited.map_err(Fault::MapDamaged)?;
-    let (mut torn, mut buf, mut named) = (BTreeSet::new(), Vec::new(), RangeSet::new());
+    let (mut torn, mut buf, mut named) = (Torn::new(), Vec::new(), RangeSet::new());
     // The newest first. Space that was never sealed is used again at once, so that bytes may also match an older record
     // of another chunk, if both are the same. The older one was replaced, or its bytes are a part of the newer one's.
     for (id, (extent, len, crc)) in unsealed.into_iter().rev() {
         let range = extent.range();
         if named.gaps(range).next() != Some(range) {
-            torn.insert(id);
+            torn.insert(id, Missing::Replaced);
+            named.insert(range);
             continue;
         }
         buf.resize(len as usize, 0);
         let got = container.read_at(&mut [IoSliceMut::new(&mut buf)], LocalOffset(extent.offset())).await?;
         if got < buf.len() || crc32c::crc32c(&buf) != crc {
-            torn.insert(id);
+            torn.insert(id, Missing::Lost);
         } else {
             named.insert(range);
         }

@@ -4,7 +4,7 @@ use super::chunks::Chunks;
 use super::frame::{self, Decoded, FRAME_BYTES, Frame};
 use super::header::{HEADER_BYTES, Header};
 use super::record::{Extent, RECORD_BYTES, Record};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use weft_core::ranges::{ByteRange, RangeSet};
 
 /// Kind of damage to a map whose frame is broken.
@@ -114,6 +114,18 @@ pub fn visit(
     Ok(())
 }
 
+/// Records without their bytes.
+pub type Torn = BTreeMap<RecordId, Missing>;
+
+/// Why bytes of a record are not in its place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// They did not reach the disk.
+    Lost,
+    /// The record was replaced, and a newer one has the space.
+    Replaced,
+}
+
 /// Result of replaying a map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replayed {
@@ -128,17 +140,15 @@ pub struct Replayed {
 ///
 /// # Errors
 /// When a record is invalid.
-pub fn replay(
-    header: &Header,
-    bytes: &[u8],
-    scan: &Scan,
-    torn: &BTreeSet<RecordId>,
-) -> Result<Replayed, &'static str> {
+pub fn replay(header: &Header, bytes: &[u8], scan: &Scan, torn: &Torn) -> Result<Replayed, &'static str> {
     let mut chunks = Chunks::new(header.compression.chunk_len());
     let (mut pending, mut freed) = (Vec::new(), Vec::new());
     visit(header, bytes, scan, |id, record| {
-        if torn.contains(&id) {
-            return;
+        match torn.get(&id) {
+            None => {}
+            Some(Missing::Lost) => return,
+            // It made the datafile longer before it was replaced, and what replaced it may be zeros.
+            Some(Missing::Replaced) => return chunks.reach(record.len_min(header.compression.chunk_len())),
         }
         chunks.apply(&record, &mut freed);
         // A record is effective for good when its bytes and the frame itself are on the disk.
