@@ -34,7 +34,7 @@ pub struct WeftPath {
     pub base: Option<(Base, usize)>,
     /// Whether the path's end requires a directory.
     pub must_dir: bool,
-    /// Whether the path that a link led to ends in `.` or `..`.
+    /// Whether the path is absolute and ends in `.` or `..`, as that to which a link leads may.
     pub ends_in_dots: bool,
     /// How the program named the file.
     pub by: Named,

@@ -29,6 +29,7 @@
 //! The epoch changes whenever the file may start to change, so a `ValidateSize` with lengths that were collected
 //! earlier is ignored.
 
+use super::permit::is_other;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::{ByteLen, FileId, Timestamp};
 use weft_store::metadata::Point;
@@ -590,10 +591,12 @@ impl Opens {
 
     /// Whether a user other than `owner` and root has the file open for writing or is truncating it. Looks at all opens.
     pub(super) fn is_written_by_others(&self, file: FileId, owner: u32) -> bool {
-        let is_other = |uid: u32| uid != owner && uid != 0;
         let Some(entry) = self.files.get(&file).filter(|entry| entry.busy()) else { return false };
-        entry.truncating.values().any(|cut| is_other(cut.uid))
-            || self.by_handle.values().any(|open| open.file == file && open.changes() && is_other(open.uid))
+        entry.truncating.values().any(|cut| is_other(cut.uid, owner))
+            || self
+                .by_handle
+                .values()
+                .any(|open| open.file == file && open.changes() && is_other(open.uid, owner))
     }
 
     /// Handles of a session.

@@ -34,6 +34,14 @@ pub(super) fn require(caller: &Identity, inode: &Inode, mask: u32) -> Outcome<()
     if allows(caller, inode, mask) { Ok(()) } else { Err(Errno::EACCES.into()) }
 }
 
+/// User number of root.
+pub(super) const ROOT_USER: u32 = 0;
+
+/// Whether user `uid` is neither the owner `owner` nor root.
+pub(super) fn is_other(uid: u32, owner: u32) -> bool {
+    uid != owner && uid != ROOT_USER
+}
+
 /// Whether `caller` is the owner or root.
 pub(super) fn owns(caller: &Identity, inode: &Inode) -> bool {
     caller.is_root() || caller.uid == inode.uid

@@ -3,6 +3,7 @@
 //! A writer needs only the data servers. After a restart of the service, or after its session was lost, it may write
 //! until its capability expires. Until then a collected size of the file is not stored as valid.
 
+use super::permit::{ROOT_USER, is_other};
 use std::collections::BTreeMap;
 use weft_core::{FileId, Timestamp};
 
@@ -29,9 +30,6 @@ struct LostWriter {
     /// User of the sessions, root aside; `None` if there were several.
     user: Option<u32>,
 }
-
-/// Root, who may change set-id bits anyway.
-const ROOT_USER: u32 = 0;
 
 impl UnknownWriters {
     /// Files below `first_new` may have writers of the previous start, until `until`.
@@ -71,9 +69,9 @@ impl UnknownWriters {
 
     /// Whether an unknown client of another user than `owner` and root may be writing `file` at `now`.
     pub(super) fn may_write_as_other(&self, file: FileId, owner: u32, now: Timestamp) -> bool {
-        let is_other = |lost: &LostWriter| lost.user.is_none_or(|user| user != owner && user != ROOT_USER);
+        let may_be_other = |lost: &LostWriter| lost.user.is_none_or(|user| is_other(user, owner));
         self.may_be_from_previous_start(file, now)
-            || self.lost.get(&file).is_some_and(|lost| now < lost.write_until && is_other(lost))
+            || self.lost.get(&file).is_some_and(|lost| now < lost.write_until && may_be_other(lost))
     }
 
     /// Whether a lost session may use `file` at `now`, other than those of an earlier start.
