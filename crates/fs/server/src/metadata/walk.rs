@@ -66,6 +66,8 @@ enum LinkPolicy {
     Follow,
     /// Only if slashes follow it.
     FollowBeforeSlash,
+    /// Only if no slashes follow it.
+    FollowWithoutSlash,
     Keep,
 }
 
@@ -92,7 +94,8 @@ pub(super) fn walk_to_create(
     place: &InodePath,
     is_exclusive: bool,
 ) -> Outcome<Walked> {
-    let tail = if is_exclusive { LinkPolicy::Keep } else { LinkPolicy::of(place) };
+    // Slashes behind a link are refused before it is followed.
+    let tail = if is_exclusive || !place.follow { LinkPolicy::Keep } else { LinkPolicy::FollowWithoutSlash };
     let walked = walk_to(s, op, place, tail)?;
     if walked.slash { Err(Errno::EISDIR.into()) } else { Ok(walked) }
 }
@@ -161,8 +164,13 @@ fn walk_to(s: &dyn Snapshot, op: &Op<'_>, place: &InodePath, tail: LinkPolicy) -
             },
         };
         if let Some((_, Inode { node: Node::Symlink { target }, .. })) = &found {
-            let follow =
-                !is_last || tail == LinkPolicy::Follow || (slash && tail == LinkPolicy::FollowBeforeSlash);
+            let follow = !is_last
+                || match tail {
+                    LinkPolicy::Follow => true,
+                    LinkPolicy::FollowBeforeSlash => slash,
+                    LinkPolicy::FollowWithoutSlash => !slash,
+                    LinkPolicy::Keep => false,
+                };
             if follow {
                 links += 1;
                 if links > LINKS_MAX {

@@ -289,9 +289,14 @@ path_hook! { [utimensat] (dir: c_int, path: *const c_char, at: *const timespec, 
         set_times(&open.weft_path()?, flags, from_specs(at))
     }
 }
+/// Whether both times stay. Linux then checks nothing else.
+fn both_stay(set: &Res<SetAttr>) -> bool {
+    set.as_ref().is_ok_and(|set| set.atime.is_none() && set.mtime.is_none())
+}
+
 /// Sets times, unless both stay. The file is found before the times are checked.
 fn set_times(weft_path: &WeftPath, flags: c_int, set: Res<SetAttr>) -> Res<c_int> {
-    if set.as_ref().is_ok_and(|set| set.atime.is_none() && set.mtime.is_none()) {
+    if both_stay(&set) {
         return Ok(0);
     }
     check(flags, AT)?;
@@ -304,7 +309,13 @@ fn set_times(weft_path: &WeftPath, flags: c_int, set: Res<SetAttr>) -> Res<c_int
 
 hook! { [futimens] (fd: c_int, at: *const timespec) -> c_int {
     settle_times(fd);
-    on_weft_fd(fd, |open| open.is_opened().and_then(|()| set_times(&open.weft_path()?, 0, from_specs(at))))
+    on_weft_fd(fd, |open| {
+        let set = from_specs(at);
+        if !both_stay(&set) {
+            open.is_opened()?;
+        }
+        set_times(&open.weft_path()?, 0, set)
+    })
 } }
 hook! { [futimes] (fd: c_int, at: *const timeval) -> c_int {
     settle_times(fd);

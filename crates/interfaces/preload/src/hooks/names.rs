@@ -382,6 +382,11 @@ fn rename_weft_paths(from: &WeftPath, to: &WeftPath, ends: (End, End), flags: c_
         let source = is_directory(from)?;
         let target = is_directory(to);
         // The checks of Linux, in its order.
+        if let Err(fail) = &target
+            && fail.errno() != libc::ENOENT
+        {
+            return Err(fail.errno().into());
+        }
         if no_replace && target.is_ok() {
             return Err(libc::EEXIST.into());
         }

@@ -196,6 +196,8 @@ impl Walk<'_> {
     /// Returns the directory and the last name to which `path` leads from `from`.
     fn go(&self, from: (Base, Vec<u8>), path: &[u8]) -> Res<WeftPath> {
         let mut must_dir = pathname::wants_directory(path);
+        let has_dots = |path: &[u8]| matches!(pathname::last_name(path), None | Some(b"." | b".."));
+        let mut ends_in_dots = has_dots(path);
         // Linux creates no name with a slash behind it, and does not look for it.
         let mut ends_in_slash = path.ends_with(b"/");
         let mut dirs = vec![from];
@@ -214,13 +216,15 @@ impl Walk<'_> {
             let (base, text) = dirs.last().ok_or(libc::ENOENT)?;
             let weft_path = below(*base, text, &name);
             let is_last = todo.is_empty();
-            if is_last && ends_in_slash && self.flags & libc::O_CREAT != 0 {
+            if is_last && ends_in_slash && !ends_in_dots && self.flags & libc::O_CREAT != 0 {
                 return Err(libc::EISDIR.into());
             }
             let kept = is_last && !must_dir;
             let (st, found) = match self.backend.stat_base(&weft_path, false) {
                 Ok(known) => known,
-                Err(Fail::Errno(libc::ENOENT)) if is_last => return Ok(WeftPath { must_dir, ..weft_path }),
+                Err(Fail::Errno(libc::ENOENT)) if is_last => {
+                    return Ok(WeftPath { must_dir, ends_in_dots, ..weft_path });
+                }
                 Err(fail) => return Err(fail),
             };
             let is_link = st.st_mode & libc::S_IFMT == libc::S_IFLNK;
@@ -235,10 +239,11 @@ impl Walk<'_> {
                 let target = self.backend.readlink(&weft_path)?;
                 must_dir |= is_last && pathname::wants_directory(&target);
                 ends_in_slash |= is_last && target.ends_with(b"/");
+                ends_in_dots |= is_last && has_dots(&target);
                 let rest = self.restart(&mut dirs, &target)?;
                 append(&mut todo, rest);
             } else if is_last {
-                return Ok(WeftPath { must_dir, ..weft_path });
+                return Ok(WeftPath { must_dir, ends_in_dots, ..weft_path });
             } else if st.st_mode & libc::S_IFMT == libc::S_IFDIR {
                 dirs.push((found, weft_path.text));
             } else {

@@ -22,9 +22,10 @@ pub fn has_record_locks() -> bool {
     ANY_LOCKED.load(Ordering::Acquire) && !LOCKED.lock().is_empty()
 }
 
-/// Releases all record locks of the process on the file; the kernel does that for a file of the host.
+/// Releases all record locks of the process on the file, at the close of a descriptor; the kernel does that for a file
+/// of the host. A descriptor that only names a file (`O_PATH`) releases none.
 pub fn release_locks(open: &Open) {
-    if !ANY_LOCKED.load(Ordering::Acquire) || open.is_host() {
+    if !ANY_LOCKED.load(Ordering::Acquire) || open.is_host() || open.is_opened().is_err() {
         return;
     }
     let _inside = guard::enter();

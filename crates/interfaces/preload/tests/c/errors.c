@@ -22,6 +22,9 @@ static void locks(void) {
     CHECK(fcntl(fd, F_SETLK, &lock) == 0);
     FAILS(dup2(BAD_FD, fd), EBADF);
     FAILS(dup3(ro, fd, 1), EINVAL);
+    /* Nor does the end of a descriptor that only names the file release locks. */
+    int name = open("f", O_PATH);
+    CHECK(dup2(name, path) == path && close(name) == 0);
     FAILS(fcntl(ro, F_OFD_SETLK, &(struct flock){.l_type = F_RDLCK, .l_start = 90, .l_len = 3}), EAGAIN);
     lock.l_type = F_UNLCK;
     CHECK(fcntl(fd, F_SETLK, &lock) == 0);
@@ -80,6 +83,10 @@ MAIN
     FAILS(rmdir("d/e/../"), ENOTEMPTY);
     /* A link whose target ends in a slash names no new file. */
     CHECK(symlink("f/", "slash") == 0 && symlink("slash", "again") == 0 && symlink("d/", "to-d") == 0);
+    CHECK(symlink("endless/", "endless") == 0);
+    FAILS(open("endless", O_CREAT | O_RDWR, 0644), EISDIR);
+    FAILS(open("endless/", O_CREAT | O_RDWR, 0644), EISDIR);
+    FAILS(open("endless", O_RDWR), ELOOP);
     FAILS(open("slash", O_CREAT | O_RDWR, 0644), EISDIR);
     FAILS(open("again", O_CREAT | O_RDWR, 0644), EISDIR);
     FAILS(open("to-d", O_CREAT | O_RDONLY, 0644), EISDIR);
@@ -103,6 +110,18 @@ MAIN
     FAILS(open("far-f/", O_PATH), ENOTDIR);
     FAILS(open("far-f/.", O_RDWR), ENOTDIR);
     FAILS(open_how(AT_FDCWD, "far-f/", O_RDWR), ENOTDIR);
+    /* Slashes and dots behind a name: the name must lead to a directory before it is refused. */
+    const char *ends[] = {"none/.", "none/./", "none/..", "f/.", "f/./", "d/.", "d/./", "d/e/..", "none/", "d/"};
+    const int errors[] = {ENOENT, ENOENT, ENOENT, ENOTDIR, ENOTDIR, EISDIR, EISDIR, EISDIR, EISDIR, EISDIR};
+    for (int i = 0; i < 10; i++) {
+        struct open_how how = {.flags = O_CREAT | O_RDWR, .mode = 0600, .resolve = RESOLVE_BENEATH};
+        FAILS(syscall(SYS_openat2, AT_FDCWD, ends[i], &how, sizeof how), errors[i]);
+        FAILS(open(ends[i], O_CREAT | O_RDWR, 0600), errors[i]);
+        CHECK(symlink(ends[i], "to-end") == 0);
+        FAILS(syscall(SYS_openat2, AT_FDCWD, "to-end", &how, sizeof how), errors[i]);
+        FAILS(open("to-end", O_CREAT | O_RDWR, 0600), errors[i]);
+        CHECK(unlink("to-end") == 0);
+    }
     FAILS(open_how(fd, "x", O_RDONLY | O_TRUNC | O_TMPFILE), EINVAL);
     FAILS(open_how(fd, "x", O_PATH | O_RDWR), EINVAL);
     FAILS(open_how(fd, "", O_RDONLY), ENOENT);
@@ -166,6 +185,10 @@ MAIN
     FAILS(rename("d/e", "loop/x"), ELOOP);
     FAILS(link("missing", "loop/x"), ENOENT);
     FAILS(renameat2(AT_FDCWD, "f/", AT_FDCWD, "missing", RENAME_EXCHANGE), ENOENT);
+    char too_long[NAME_MAX + 2] = "";
+    memset(too_long, 'n', NAME_MAX + 1);
+    FAILS(rename("f/", too_long), ENAMETOOLONG);
+    FAILS(rename(too_long, "f/"), ENAMETOOLONG);
     FAILS(renameat2(AT_FDCWD, "f/", AT_FDCWD, "d", RENAME_EXCHANGE), ENOTDIR);
 
     /* A removed directory has no names, of any length. */

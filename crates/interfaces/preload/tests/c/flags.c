@@ -82,6 +82,8 @@ MAIN
     FAILS(utimensat(dir, "f", now, unknown), EINVAL);
     FAILS(utimensat(dir, "f", wrong, 0), EINVAL);
     FAILS(futimens(fd, wrong), EINVAL);
+    FAILS(futimens(path, now), EBADF);
+    CHECK(futimens(path, omit) == 0);
     CHECK(utimensat(dir, "f", omit, 0) == 0 && utimensat(dir, "f", now, AT_SYMLINK_NOFOLLOW) == 0);
     CHECK(syscall(SYS_utimensat, fd, NULL, now, 0) == 0 && fstat(fd, &st) == 0 && st.st_mtim.tv_sec == 3);
     FAILS(mknod("n", S_IFDIR | 0700, 0), EPERM);
