@@ -178,6 +178,11 @@ impl<E: Env> OpenFile<E> {
             .flush_unlocks_before_lock(space, owner)
             .await
             .map_err(|error| state.explained(error))?;
+        // The service releases a `flock` of the other kind before it judges the request: it is not to be reclaimed.
+        if space == LockSpace::Flock && self.held_lock(space, owner, range).is_some_and(|held| held.kind != kind) {
+            state.session.core.registry.unlocked(self.file(), space, owner, range);
+            state.session.core.wait_for_reclaims().await;
+        }
         let mut ticket = 0;
         loop {
             let waits = matches!(wait, Wait::Until(_));

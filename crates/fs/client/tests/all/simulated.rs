@@ -539,6 +539,37 @@ fn a_lock_taken_by_another_session_during_an_outage_is_an_error_for_its_former_h
     lock_over_an_outage(true);
 }
 
+#[test]
+fn a_flock_whose_conversion_failed_is_neither_reclaimed_nor_lost() {
+    let mut sim = Sim::with_seed(10);
+    let world = World::new(&sim, true);
+    let control = sim.control();
+    let main = control.process(&world.machines[0], "test", 1000, 1000);
+    sim.block_on(&main, async move {
+        let mut servers = world.start().await;
+        let clients = [world.client("a", Transport::Auto), world.client("b", Transport::Auto)];
+        let mine = crate::support::open(&clients[0], "f", 65_536).await;
+        let theirs = crate::support::open(&clients[1], "f", 65_536).await;
+        let whole = LockRange { start: 0, end: u64::MAX };
+        let (space, owner) = (LockSpace::Flock, LockOwner::Process(1));
+        for file in [&mine, &theirs] {
+            file.lock(space, owner, LockKind::Shared, whole, Wait::No).await.expect("shared");
+        }
+        let converted = mine.lock(space, owner, LockKind::Exclusive, whole, Wait::No).await;
+        assert_eq!(converted.expect_err("shared with the other").errno(), Errno::EAGAIN.0);
+        assert!(mine.held_lock(space, owner, whole).is_none());
+        theirs.lock(space, owner, LockKind::Exclusive, whole, Wait::No).await.expect("the only one");
+
+        control.kill(&world.machines[0]);
+        let machine = control.restart(&world.machines[0]);
+        servers[0] = world.start_server(&machine, 0).await;
+        crate::support::write(&mine, 0, b"without a lock").await;
+        assert!(theirs.held_lock(space, owner, whole).is_some());
+        crate::support::write(&theirs, 0, b"with a lock").await;
+        drop(servers);
+    });
+}
+
 /// Returns a rule: all targets up to a length at which two files fill the SSDs, then HDDs.
 fn ruled() -> Rule {
     let part = |end, stripes: &[(&str, u64)]| ClassPart {

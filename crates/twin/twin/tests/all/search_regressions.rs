@@ -98,7 +98,7 @@ const FOUND_WITH_CHURN: [(u64, &str); 1] = [(
 )];
 
 /// Seeds that decide all features except churn, which is on where possible, with the bugs found.
-const FOUND_BY_THEMSELVES: [(u64, &str); 7] = [
+const FOUND_BY_THEMSELVES: [(u64, &str); 8] = [
     (513_125, "a sync that reached the old datafiles of a moved file reported the file as removed"),
     (
         518_866,
@@ -113,6 +113,7 @@ const FOUND_BY_THEMSELVES: [(u64, &str); 7] = [
     ),
     (717_737, "a repeated open after a lost reply was refused, because its path led to another file by then"),
     (1_004_173, "a sync did not request a new capability after its own had expired"),
+    (6_001_944, "a flock that was released for its conversion, which was then given up, counted as lost"),
 ];
 
 /// Seeds with SSDs and moves that decide about rules, with the bugs found.
