@@ -116,6 +116,7 @@ static enum outcome run_worker(uint64_t from, uint64_t to, bool verbose) {
     pid_t worker = fork();
     if (worker == 0) {
         signal(SIGXFSZ, SIG_IGN);
+        signal(SIGPIPE, SIG_IGN);
         start_worlds();
         bool equal = true;
         for (uint64_t epoch = from; epoch < to && equal; epoch++) equal = run_epoch(epoch, verbose);

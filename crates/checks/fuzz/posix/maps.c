@@ -21,6 +21,8 @@ static void op_mmap(struct world *w, struct draw *d) {
     off_t from = chance(d, 80) ? 0 : chance(d, 80) ? 4096 : 100;
     struct stat st;
     /* A mount serves no removed directories. */
+    /* A mount serves no removed files that only O_PATH names. */
+    if (on_mount && fcntl(fd, F_GETFL) & O_PATH) return;
     if (fstat(fd, &st) == 0 ? !S_ISREG(st.st_mode) : errno == ESTALE) return;
     if (flags == MAP_SHARED && prot != PROT_READ && !drawn(SHARED_MAPS)) flags = MAP_PRIVATE;
     say(w, "(%s, %zu, %d, %d, %lld) map%d", name, len, prot, flags, (long long)from, at);

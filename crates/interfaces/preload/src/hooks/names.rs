@@ -383,7 +383,7 @@ fn rename_weft_paths(from: &WeftPath, to: &WeftPath, ends: (End, End), flags: c_
         let target = is_directory(to);
         // The checks of Linux, in its order.
         if let Err(fail) = &target
-            && fail.errno() != libc::ENOENT
+            && (fail.errno() != libc::ENOENT || pairs::is_in_removed_directory(to, ends.1))
         {
             return Err(fail.errno().into());
         }

@@ -64,6 +64,12 @@ pub fn has_directory(weft_path: &WeftPath, end: End) -> Res<()> {
     exists(&directory_of(weft_path, end), true)
 }
 
+/// Whether the directory of a name was removed while the program works in it.
+pub fn is_in_removed_directory(weft_path: &WeftPath, end: End) -> bool {
+    let found = backend().and_then(|backend| backend.stat(&directory_of(weft_path, end), true));
+    found.is_ok_and(|st| st.st_nlink == 0)
+}
+
 fn exists(weft_path: &WeftPath, follow: bool) -> Res<()> {
     // Paths are routed for the program.
     let _outside = crate::guard::leave();
