@@ -162,6 +162,7 @@ impl<E: Env> State<E> {
             }
             subs.0.iter().for_each(|sub| copy.ends.note_write(sub));
         }
+        let head = copy.ends.written(copy.data);
         let mut copied = WrittenLens { data: copy.data, lens: RecordedLens::NONE };
         if must_sync {
             let before = self.unsynced.begin_sync();
@@ -169,12 +170,17 @@ impl<E: Env> State<E> {
             // A machine has lost bytes of the copy: it is made again.
             const LOST: &str = "a server's machine went down during a copy of the file";
             self.unsynced.finish_sync(&before, &boots).map_err(|_| Error::misuse(Errno::EAGAIN, LOST))?;
-            copied = copy.ends.written(copy.data);
+            copied = head.clone();
         }
         let request = MetaRequest::Grown { handle: self.record.handle, copied };
         match self.session.call(Effect::Repeatable, request).await? {
             MetaReply::Relocated { cap, layout } => {
+                let is_own = cap.file == head.data;
                 self.install_layout(cap, layout);
+                if is_own {
+                    // The next report of this open includes the head.
+                    self.layout_version()?.ends.raise_written(&head.lens);
+                }
                 Ok(())
             }
             _ => Err(Error::unexpected_reply()),

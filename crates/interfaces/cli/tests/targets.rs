@@ -234,6 +234,43 @@ fn bytes_of_a_lost_disk_are_an_error_and_never_zeros() {
 }
 
 #[test]
+fn bytes_of_a_lost_disk_are_an_error_after_a_restart_and_a_move() {
+    const FILES: usize = 3;
+    let mut servers = Servers::of_classes(&["hdd", "hdd", "ssd", "ssd"], "", "", "", "");
+    with_files(&servers, FILES, 400_000);
+    // The metadata server ends with an open file, so it expects unknown writers of all files afterwards.
+    let program = "exec 3>>/weft/held; echo open; read end <&0";
+    let mut holder = servers.command(["run", "--", "sh", "-c", program]);
+    let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("weft starts");
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().expect("a pipe")).read_line(&mut line).expect("it runs");
+    assert_eq!(line, "open\n");
+    servers.stop(0);
+    servers.start(0);
+    let paths: Vec<String> = (0..FILES).map(|number| format!("/weft/old{number}")).collect();
+    for path in &paths {
+        servers.weft(["migrate", "-S", "64K", "-c", "2", "--class", "ssd", path]);
+    }
+    hold(&servers, FILES);
+    servers.weft(["target", "replace", "2", "--data-lost"]);
+    servers.stop(2);
+    fs::rename(servers.path("target2"), servers.path("dead")).expect("removed");
+    fs::create_dir(servers.path("target2")).expect("a blank disk");
+    servers.start(2);
+    for path in &paths {
+        let read = servers.fails(1, ["cat", path]);
+        assert!(read.contains("lost") && read.contains("target 2"), "{read}");
+    }
+    let listed = servers.command(["ls", "-l", "/weft"]).output().expect("weft starts");
+    assert!(paths.iter().all(|path| shown(&listed).contains(&path[6..])), "{}", shown(&listed));
+    let output = servers.command(["fsck"]).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
+    assert!(paths.iter().all(|path| shown(&output).contains(path)), "{}", shown(&output));
+    drop(holder.stdin.take());
+    holder.wait().expect("it ends");
+}
+
+#[test]
 fn a_target_that_was_given_up_is_not_removed_while_files_name_it() {
     let mut servers = Servers::started(2, "", "", "");
     with_files(&servers, 1, 400_000);

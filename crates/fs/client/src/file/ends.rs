@@ -104,6 +104,13 @@ impl DatafileEnds {
         WrittenLens { data, lens: RecordedLens::new(lens) }
     }
 
+    /// Raises the ends of the writes through this open file to `lens`.
+    pub(crate) fn raise_written(&self, lens: &RecordedLens) {
+        for (index, column) in self.written.iter().enumerate() {
+            column.end.fetch_max(lens.get(index).0, Relaxed);
+        }
+    }
+
     /// Returns the recorded lengths as far as they are known.
     pub(crate) fn recorded(&self) -> RecordedLens {
         self.recorded.lock().lens.clone().unwrap_or_default()

@@ -280,21 +280,27 @@ impl<E: Env> OpenFile<E> {
     }
 
     /// Truncates the datafiles to nothing for `O_TRUNC`.
+    ///
+    /// Those of the open's reply need no other message: the open has lowered the record of their lengths. After a move, or
+    /// the fence of an append, the metadata server lowers it first.
     pub(crate) async fn truncate_at_open(&self) -> Result<()> {
         let state = &*self.state;
-        if state.first_version.is_none() || state.record.cap.read().is_none() {
-            return Ok(());
-        }
+        let cap = *state.record.cap.read();
+        let (Some(first), Some(cap)) = (&state.first_version, cap) else { return Ok(()) };
         let core = &state.session.core;
-        let mut retry = LayoutRetry::new(state);
-        let truncated = retry.run(async |version| {
-            let cap = *state.record.cap.read();
-            let cap = cap.filter(|cap| cap.file == version.data).ok_or_else(Error::stale_layout)?;
-            core.truncate(version.data, cap, &version.layout, FileOffset::ZERO, &[]).await
-        });
+        let truncated = match cap.file == first.data {
+            true => core.truncate(first.data, cap, &first.layout, FileOffset::ZERO, &[]).await,
+            false => Err(Error::stale_layout()),
+        };
+        let truncated = match truncated {
+            Err(error) if error.is_stale_layout() || error.is_expired() => {
+                Box::pin(self.resize(ByteLen::ZERO, LossPolicy::Accept)).await
+            }
+            truncated => truncated,
+        };
         // Sends no size: while the file is open, the metadata server would not accept one. The next `stat` after the
         // close finds it.
-        let result = truncated.await.map(|boots| {
+        let result = truncated.map(|boots| {
             if state.record.flags.write {
                 state.unsynced.note_all(&boots);
             }

@@ -523,8 +523,8 @@ impl Op<'_> {
         } else {
             self.core.reservations.release(t, layout)?;
         }
-        // A truncation in progress may reach the new datafiles without another message, as O_TRUNC does. No lengths are
-        // recorded then until they have been collected.
+        // A truncation in progress sends a new message before it reaches the new datafiles, and that message lowers the
+        // record. Until then the measured lengths are right. The size is found again.
         let may_be_truncated = self.core.opens.lock().may_be_truncated(file)
             || self.core.unknown_writers.lock().may_truncate(file, self.now);
         // Only the new datafiles know the stored bytes of a converted file.
@@ -536,7 +536,8 @@ impl Op<'_> {
         }
         *layout = row.layout;
         generations.now = row.generation;
-        *recorded = if may_be_truncated { RecordedLens::NONE } else { lens };
+        *recorded =
+            if is_seeded(Mutant::ForgottenRecord) && may_be_truncated { RecordedLens::NONE } else { lens };
         *touched = true;
         t.delete(Table::Moves, &file_key(file));
         put_inode(t, file, &inode);

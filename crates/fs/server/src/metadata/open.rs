@@ -217,10 +217,17 @@ impl Op<'_> {
             (*is_size_valid, *epoch) = (false, epoch.wrapping_add(1));
             put_inode(t, file, &inode);
         }
+        if opened.must_truncate
+            && let Node::Regular { epoch, recorded, is_inline: false, .. } = &mut inode.node
+        {
+            // A move may have recorded lengths since. Its client now truncates the new datafiles.
+            (*recorded, *epoch) = (RecordedLens::NONE, epoch.wrapping_add(1));
+            put_inode(t, file, &inode);
+        }
         let open = OpenEntry { caching: false, truncate: opened.must_truncate, ..self.entry(file, request) };
         let replica = self.begin_use(t, file, (request.handle, open.changes()), request.ranks)?;
         let limit = self.write_limit(t, file, &inode)?;
-        let lost = self.core.unknown_writers.lock().may_truncate(file, self.now);
+        let lost = !known && self.core.unknown_writers.lock().may_truncate(file, self.now);
         let truncations = TruncationState { begins: open.truncate, lost };
         let mut opens = self.core.opens.lock();
         opens.add(self.session, request.handle, open, known, inode.nlink == 0, truncations);
@@ -363,9 +370,10 @@ impl Op<'_> {
     ) -> Outcome<Opened> {
         let limit = if open.changes() { self.write_limit(s, file, inode)? } else { None };
         let regular = matches!(inode.node, Node::Regular { .. });
-        // A reclaimed open may have written before a truncation, even its own, that is no longer known.
-        let lost =
-            origin == OpenOrigin::Reclaimed || self.core.unknown_writers.lock().may_truncate(file, self.now);
+        // A reclaimed open may have written before a truncation, even its own, that is no longer known. A known size has no
+        // truncation behind it.
+        let lost = origin == OpenOrigin::Reclaimed
+            || !size_known && self.core.unknown_writers.lock().may_truncate(file, self.now);
         let mut opens = self.core.opens.lock();
         // Soon after a restart, some writers and mounts that keep pages have not reported yet. So no new mount may keep
         // pages, and every writer must report its writes.

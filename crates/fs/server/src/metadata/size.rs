@@ -23,7 +23,7 @@ impl Op<'_> {
     ) -> Outcome<(FileId, Inode)> {
         if let Some(handle) = handle {
             let open = self.core.opens.lock().get(self.session, handle).ok_or(Errno::EBADF)?;
-            if !open.write {
+            if !open.changes() {
                 return Err(Errno::EINVAL.into());
             }
             return Ok((open.file, named_inode(s, open.file)?));

@@ -11,7 +11,7 @@ use weft_core::ibridge::Decider;
 use weft_core::{ByteLen, Nanos};
 use weft_env::Env;
 use weft_store::error::TargetError;
-use weft_store::fragments::{FragmentLog, LogSpec, Lost, OpenLogError};
+use weft_store::fragments::{FragmentLog, LogError, LogSpec, Lost, OpenLogError};
 use weft_store::target::{LogNote, Target};
 
 /// Bytes written back between two checks whether to continue.
@@ -61,7 +61,8 @@ pub(crate) async fn open<E: Env>(
     };
     let say = |line: &str| (config.hooks.log)(&format!("{}: {line}", target_config.id));
     let may_have_only_copies = noted.as_ref().is_some_and(|note| !note.has_copies_only);
-    let log = match open_log(env, config, target_config, &named, may_have_only_copies, &say).await {
+    let log = match open_log(env, config, target_config, &named, (may_have_only_copies, is_noted), &say).await
+    {
         Ok(log) => log,
         Err(error) if !may_have_only_copies && has_copies_only(target_config) && is_dispensable(&error) => {
             let why = format!("the cache is not used: {error}");
@@ -73,8 +74,9 @@ pub(crate) async fn open<E: Env>(
         Err(error) => return Err(error.into()),
     };
     if !is_noted {
-        // Copies of a log that the target did not know may be older than the disk.
-        let dropped = log.drop_clean().await;
+        // A disk is noted before the log gets its first bytes. So these belong to a disk before this one, or are copies that
+        // may be older than it.
+        let dropped = drop_all(&log).await;
         dropped.map_err(|error| not_flushed(&target, &named, error.to_string()))?;
     }
     let note = LogNote { path: named.path.clone(), has_copies_only: has_copies_only(target_config) };
@@ -117,7 +119,7 @@ async fn open_log<E: Env>(
     config: &ServerConfig,
     target_config: &TargetConfig,
     named: &LogConfig,
-    must_exist: bool,
+    (must_exist, is_noted): (bool, bool),
     say: &impl Fn(&str),
 ) -> Result<FragmentLog<E>, OpenLogError> {
     let spec = LogSpec {
@@ -134,10 +136,11 @@ async fn open_log<E: Env>(
     let (log, found) = FragmentLog::open(env, &spec).await?;
     let path = named.path.display();
     if found.dirty > ByteLen(0) {
-        say(&format!(
-            "the fragment log {path} holds {} bytes that will be written back to the disk",
-            found.dirty.0
-        ));
+        let fate = match is_noted {
+            true => "that will be written back to the disk",
+            false => "of another disk of this target, which are dropped",
+        };
+        say(&format!("the fragment log {path} holds {} bytes {fate}", found.dirty.0));
     }
     found.lost.iter().take(LOGGED_LOSSES_MAX).for_each(|lost| say(&describe(lost)));
     if found.lost.len() > LOGGED_LOSSES_MAX {
@@ -164,6 +167,14 @@ fn describe(lost: &Lost) -> String {
     )
 }
 
+/// Drops all bytes of a log, also those that are not on the disk.
+async fn drop_all<E: Env>(log: &FragmentLog<E>) -> Result<(), LogError> {
+    while let Some(&(key, _)) = log.list(None, 1).first() {
+        log.remove(key).await?;
+    }
+    Ok(())
+}
+
 /// Writes everything back to the disk and closes the log for good.
 async fn drain_and_close<E: Env>(
     tiered: TieredTarget<E>,
@@ -177,9 +188,7 @@ async fn drain_and_close<E: Env>(
     if left > ByteLen(0) {
         return Err(failed(format!("{} bytes are lost or cannot be written", left.0)));
     }
-    while let Some(&(key, _)) = tier.log.list(None, 1).first() {
-        tier.log.remove(key).await.map_err(|error| failed(error.to_string()))?;
-    }
+    drop_all(&tier.log).await.map_err(|error| failed(error.to_string()))?;
     tier.log.close().await.map_err(|error| failed(error.to_string()))?;
     tiered.target.note_log(None).await?;
     say(&format!("the fragment log {} is empty and no longer used", log.display()));

@@ -153,19 +153,6 @@ impl<E: Env> FragmentLog<E> {
         state.map.evictable(class).map(|entry| (entry.key, entry.extent)).collect()
     }
 
-    /// Drops all clean bytes of all classes, which may be older than those of the disk.
-    ///
-    /// # Errors
-    /// As for [`evict_range`](Self::evict_range).
-    pub async fn drop_clean(&self) -> Result<(), LogError> {
-        for class in DataClass::ALL {
-            for (key, extent) in self.clean_ranges(class) {
-                self.evict_range(key, extent, class).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// Returns the number of dirty and of clean bytes of a class in `extent`.
     pub fn class_bytes_in(
         &self,
