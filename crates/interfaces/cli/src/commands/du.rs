@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use clap::Args;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use weft_client::LastKnown;
 use weft_core::units::human_bytes;
 use weft_wire::meta::FileType;
 
@@ -48,12 +49,13 @@ impl Du {
         let root = [String::new()];
         let paths = if self.paths.is_empty() { &root[..] } else { &self.paths[..] };
         let mut inexact = InexactSizes::default();
+        let mut failed = false;
         for path in paths {
             let inside = weft.inside(path).trim_end_matches('/');
             let mut seen = BTreeSet::new();
             // Bottom up: the sum of a directory is complete when the walk reaches it.
             let mut sums: BTreeMap<String, [u64; 2]> = BTreeMap::new();
-            weft.walk(inside, true, &mut |path, known| {
+            let each = &mut |path: &str, known: &LastKnown| {
                 inexact.note(&weft.shown(path), known);
                 let attr = &known.attr;
                 let fresh = attr.nlink < 2 || attr.kind == FileType::Directory || seen.insert(attr.file);
@@ -70,9 +72,14 @@ impl Du {
                     *sum = [sum[0] + total[0], sum[1] + total[1]];
                 }
                 Ok(())
+            };
+            weft.walk_past(inside, true, each, &mut |_, _, failure| {
+                errln!("{failure}");
+                failed = true;
+                Ok(())
             })?;
         }
-        Ok(u8::from(inexact.print()))
+        Ok(u8::from(inexact.print() || failed))
     }
 
     /// Prints the space taken, the length, or both.

@@ -47,6 +47,8 @@ pub struct Ls {
 struct Seen {
     names: Names,
     inexact: InexactSizes,
+    /// Whether attributes of a name could not be found.
+    failed: bool,
 }
 
 impl Ls {
@@ -65,7 +67,7 @@ impl Ls {
                 failed = true;
             }
         }
-        Ok(u8::from(seen.inexact.print() || failed))
+        Ok(u8::from(seen.inexact.print() || seen.failed || failed))
     }
 
     fn one(
@@ -100,16 +102,31 @@ impl Ls {
                     self.line(weft, &name, &path, &attr, &mut seen.names);
                 }
                 _ if self.long => {
-                    // The file may have been removed since.
-                    if let Some(known) = weft.look(&path, false)? {
-                        self.doubtful(weft, &name, &path, &known, seen);
+                    match weft.look(&path, false) {
+                        Ok(Some(known)) => self.doubtful(weft, &name, &path, &known, seen),
+                        // Removed since.
+                        Ok(None) => {}
+                        Err(failure) => {
+                            errln!("{failure}");
+                            seen.failed = true;
+                            match entry.attr {
+                                Some(attr) => self.line(weft, &name, &path, &attr, &mut seen.names),
+                                None => print_line(&name),
+                            }
+                        }
                     }
                 }
                 _ => print_line(&name),
             }
             Ok(())
         })?;
-        below.into_iter().try_for_each(|path| self.one(weft, &path, true, true, seen))
+        for path in below {
+            if let Err(failure) = self.one(weft, &path, true, true, seen) {
+                errln!("{failure}");
+                seen.failed = true;
+            }
+        }
+        Ok(())
     }
 
     /// Prints a line of attributes that may be outdated.

@@ -175,8 +175,19 @@ impl Weft {
         bottom_up: bool,
         each: &mut dyn FnMut(&str, &LastKnown) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        self.walk_past(inside, bottom_up, each, &mut |_, _, failure| Err(failure))
+    }
+
+    /// Like [`Self::walk`]; calls `failed` with the path and the kind of an entry whose attributes cannot be found.
+    pub fn walk_past(
+        &self,
+        inside: &str,
+        bottom_up: bool,
+        each: &mut dyn FnMut(&str, &LastKnown) -> Result<(), Failure>,
+        failed: &mut dyn FnMut(&str, FileType, Failure) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let known = self.known(inside, false)?;
-        self.walk_from(inside, &known, bottom_up, each)
+        self.walk_from(inside, &known, bottom_up, each, failed)
     }
 
     fn walk_from(
@@ -185,6 +196,7 @@ impl Weft {
         known: &LastKnown,
         bottom_up: bool,
         each: &mut dyn FnMut(&str, &LastKnown) -> Result<(), Failure>,
+        failed: &mut dyn FnMut(&str, FileType, Failure) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         if !bottom_up {
             each(inside, known)?;
@@ -193,14 +205,16 @@ impl Weft {
             // Collect the names first, because `each` may remove them.
             let mut names = Vec::new();
             self.list(inside, false, |entry| {
-                names.push(bytes::text(&entry.name));
+                names.push((bytes::text(&entry.name), entry.kind));
                 Ok(())
             })?;
-            for name in names {
+            for (name, kind) in names {
                 let path = join(inside, &name);
-                // A name that another process has removed since is not an error.
-                if let Some(known) = self.look(&path, false)? {
-                    self.walk_from(&path, &known, bottom_up, each)?;
+                match self.look(&path, false) {
+                    Ok(Some(known)) => self.walk_from(&path, &known, bottom_up, each, failed)?,
+                    // A name that another process has removed since is not an error.
+                    Ok(None) => {}
+                    Err(failure) => failed(&path, kind, failure)?,
                 }
             }
         }

@@ -96,8 +96,8 @@ impl Rm {
 
 /// Removes a path with all that it contains.
 pub fn remove(weft: &Weft, inside: &str) -> Result<(), Failure> {
-    weft.walk(inside, true, &mut |path, known| {
-        let result = match known.attr.kind {
+    let one = |path: &str, kind| {
+        let result = match kind {
             FileType::Directory => block_on(weft.client.rmdir(&plain(path))),
             _ => block_on(weft.client.unlink(&plain(path))),
         };
@@ -107,6 +107,10 @@ pub fn remove(weft: &Weft, inside: &str) -> Result<(), Failure> {
             Err(error) => Err(Failure::new(weft.shown(path), why(&error))),
             Ok(()) => Ok(()),
         }
+    };
+    weft.walk_past(inside, true, &mut |path, known| one(path, known.attr.kind), &mut |path, kind, failure| {
+        // The size of a damaged file is unknown, but it can be removed.
+        if kind == FileType::Directory { Err(failure) } else { one(path, kind) }
     })
 }
 
