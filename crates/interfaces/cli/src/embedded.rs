@@ -249,8 +249,14 @@ pub fn pid(server: &Server) -> Option<i32> {
 pub fn stop_servers(cluster: &Cluster, kill: bool) -> Result<Vec<String>, Failure> {
     let running: Vec<_> =
         cluster.servers.iter().filter_map(|server| Some((pid(server)?, server.name.clone()))).collect();
+    let refuses =
+        |pid: i32| signals::send(pid, 0).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM));
+    if let Some((pid, name)) = running.iter().find(|(pid, _)| refuses(*pid)) {
+        return Err(of_another_user(name, *pid));
+    }
     for (pid, _) in &running {
-        signals::send(*pid, if kill { libc::SIGKILL } else { libc::SIGTERM });
+        // One that has just ended is stopped, too.
+        let _ = signals::send(*pid, if kill { libc::SIGKILL } else { libc::SIGTERM });
     }
     let began = Instant::now();
     let bridged = !kill && cluster.servers.iter().flat_map(|s| &s.targets).any(|t| t.log().is_some());
@@ -258,7 +264,7 @@ pub fn stop_servers(cluster: &Cluster, kill: bool) -> Result<Vec<String>, Failur
     let mut is_told = false;
     for (pid, name) in &running {
         // A zombie has ended, but its parent has not waited for it yet.
-        while signals::send(*pid, 0) && !is_zombie(*pid) {
+        while signals::exists(*pid) && !is_zombie(*pid) {
             if bridged && !is_told && began.elapsed() > Duration::from_secs(1) {
                 is_told = true;
                 errln!(
@@ -276,6 +282,15 @@ pub fn stop_servers(cluster: &Cluster, kill: bool) -> Result<Vec<String>, Failur
         }
     }
     Ok(running.into_iter().map(|(_, name)| name).collect())
+}
+
+/// Error for a server that this user may not stop.
+fn of_another_user(name: &str, pid: i32) -> Failure {
+    use std::os::unix::fs::MetadataExt;
+    let owner = std::fs::metadata(format!("/proc/{pid}"))
+        .map_or_else(|_| "another user".to_owned(), |found| format!("user {}", found.uid()));
+    let why = format!("process {pid} belongs to {owner}; no server was stopped");
+    Failure::new(format!("server {name}"), why).remedy("run `weft stop` as that user or as root")
 }
 
 fn is_zombie(pid: i32) -> bool {

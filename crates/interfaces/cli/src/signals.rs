@@ -104,9 +104,20 @@ pub fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Sends `signal` to the process `pid` and returns whether it exists.
-pub fn send(pid: i32, signal: i32) -> bool {
+/// Sends `signal` to the process `pid`.
+///
+/// # Errors
+/// `ESRCH` if it does not exist, `EPERM` if it belongs to another user.
+pub fn send(pid: i32, signal: i32) -> std::io::Result<()> {
     assert!(pid > 0, "a process, not a group");
     // SAFETY: kill has no memory effects.
-    unsafe { libc::kill(pid, signal) == 0 }
+    match unsafe { libc::kill(pid, signal) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Whether the process `pid` exists; it may belong to another user.
+pub fn exists(pid: i32) -> bool {
+    !send(pid, 0).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
 }

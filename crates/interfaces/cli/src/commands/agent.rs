@@ -19,6 +19,7 @@ pub use start::{start_if_queued, start_unless_stopped};
 pub use status::AgentStatus;
 pub use weft_command::print_progress;
 
+use crate::commands::posix;
 use crate::failure::{FAILED, Failure};
 use crate::logging::Log;
 use crate::signals::{self, Blocked};
@@ -218,7 +219,13 @@ fn stop(queue: &Queue) -> Result<u8, Failure> {
             return Err(Failure::new("weft agent", format!("it is {holder}")).remedy("repeat the command"));
         }
     };
-    signals::send(pid, libc::SIGTERM);
+    match signals::send(pid, libc::SIGTERM) {
+        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+            return Err(Failure::new("weft agent", posix(error.raw_os_error().unwrap_or(libc::EIO)))
+                .remedy(format!("it is {holder}: run the command as its user")));
+        }
+        _ => {}
+    }
     let begin = Instant::now();
     while AgentLock::holder(queue.dir())?.is_some_and(|now| now == holder) {
         if begin.elapsed() > STOP_TIMEOUT {

@@ -270,7 +270,7 @@ fn to_its_end(signals: &Blocked, mut child: Child, delegates: &mut Delegates) ->
             }
             delegates.report_ended();
         } else if signal.sent {
-            signals::send(child.id() as i32, signal.number);
+            let _ = signals::send(child.id() as i32, signal.number);
         }
     }
 }

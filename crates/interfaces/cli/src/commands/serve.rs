@@ -158,7 +158,7 @@ impl Serve {
         let watcher = std::thread::spawn(move || {
             watched.iter().for_each(|handle| block_on(handle.stopped()));
             has_ended.store(true, Ordering::SeqCst);
-            signals::send(std::process::id() as i32, libc::SIGTERM); // wakes the loop below
+            let _ = signals::send(std::process::id() as i32, libc::SIGTERM); // wakes the loop below
         });
         let mut is_told = false;
         loop {

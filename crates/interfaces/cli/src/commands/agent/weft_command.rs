@@ -118,7 +118,7 @@ impl WeftWork {
             }
             if !is_asked && control.is_ended() {
                 is_asked = true;
-                signals::send(child.id() as i32, libc::SIGTERM);
+                let _ = signals::send(child.id() as i32, libc::SIGTERM);
             }
         }
         let status = child.wait().map_err(failed)?;

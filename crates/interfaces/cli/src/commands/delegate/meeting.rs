@@ -143,7 +143,7 @@ impl Meeting {
             return Err(Failure::misuse(shown, why).remedy(advice));
         };
         let is_here = former.host == own.host;
-        if is_here && former.pid != own.pid && !signals::send(former.pid as i32, 0) {
+        if is_here && former.pid != own.pid && !signals::exists(former.pid as i32) {
             // It was killed. The file of a whole job is removed only if its delegate 0 starts again.
             self.leave();
             if !self.dir.join(JOB_FILE).exists() {

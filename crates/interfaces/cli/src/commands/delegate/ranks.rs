@@ -146,11 +146,11 @@ impl Rank {
             while !has_ended.load(Ordering::SeqCst) {
                 match asked {
                     None if ending.exists() => {
-                        signals::send(program as i32, libc::SIGTERM);
+                        let _ = signals::send(program as i32, libc::SIGTERM);
                         asked = Some(Instant::now());
                     }
                     Some(since) if since.elapsed() > KILL_AFTER => {
-                        signals::send(program as i32, libc::SIGKILL);
+                        let _ = signals::send(program as i32, libc::SIGKILL);
                         return;
                     }
                     _ => {}
@@ -232,7 +232,7 @@ impl Ranks {
             };
             let file = ended(&self.dir, *rank);
             // In this order: the process writes the file before it ends.
-            let is_gone = !signals::send(process.pid as i32, 0);
+            let is_gone = !signals::exists(process.pid as i32);
             if is_gone
                 && !self.ended.contains_key(rank)
                 && !file.exists()

@@ -324,7 +324,7 @@ fn wait_for_end(signals: &Blocked, handle: &Arc<ServerHandle<RealEnv>>, log: &Lo
     let watcher = std::thread::spawn(move || {
         block_on(watched.stopped());
         has_ended.store(true, Ordering::SeqCst);
-        signals::send(std::process::id() as i32, libc::SIGTERM); // wakes the loop below
+        let _ = signals::send(std::process::id() as i32, libc::SIGTERM); // wakes the loop below
     });
     loop {
         let signal = signals.wait().number;

@@ -111,11 +111,16 @@ fn end_announced(dir: &std::path::Path) -> Result<u8, Failure> {
     weft_config::job::check_job_dir(dir)?;
     let host = crate::job_dir::host_name();
     for (index, delegate) in meeting::announced(dir) {
-        if delegate.host == host && crate::signals::send(delegate.pid as i32, libc::SIGTERM) {
-            outln!("asked delegate {index} (process {}) to end", delegate.pid);
-        } else if delegate.host == host && std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
-        {
-            return Err(Failure::new(format!("delegate {index}"), posix(libc::EPERM)));
+        if delegate.host != host {
+            continue;
+        }
+        match crate::signals::send(delegate.pid as i32, libc::SIGTERM) {
+            Ok(()) => outln!("asked delegate {index} (process {}) to end", delegate.pid),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                return Err(Failure::new(format!("delegate {index}"), posix(errno)));
+            }
         }
     }
     meeting::remove_all(dir);

@@ -339,7 +339,7 @@ impl Delegates {
         let have_served = self.have_served;
         self.report_ended();
         for delegate in self.running() {
-            signals::send(delegate.child.id() as i32, libc::SIGTERM);
+            let _ = signals::send(delegate.child.id() as i32, libc::SIGTERM);
         }
         let began = Instant::now();
         let (mut is_told, mut is_killed) = (false, false);
