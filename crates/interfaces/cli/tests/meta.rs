@@ -143,6 +143,21 @@ fn a_cluster_is_rebuilt_from_a_dump() {
     assert_eq!(output.status.code(), Some(4), "{}", shown(&output));
     assert!(said.contains("belongs to no file"), "{said}");
     assert_eq!(datafiles(), before, "datafiles of files created after the dump stay: {said}");
+    // The restored database stands in for the one that issued their ids.
+    let repaired = servers.command(["fsck", "--repair"]).output().expect("weft starts");
+    assert!(shown(&repaired).contains("--delete-orphans removes it"), "{}", shown(&repaired));
+    // Its bytes are gone, and a name whose datafiles were removed gets no others.
+    servers.weft(["rm", "/weft/before19"]);
+    let options = ["fsck", "--repair", "--delete-orphans"];
+    let repaired = servers.command(options).output().expect("weft starts");
+    assert_eq!(repaired.status.code(), Some(1), "{}", shown(&repaired));
+    let left = datafiles();
+    assert!(left < before, "{left} of {before}");
+    let before = left;
+    assert!(servers.weft(["fsck"]).contains(" 0 problems"));
+    for number in 0..19 {
+        reads(&servers, &format!("before{number}"), &content(number * 40));
+    }
     // New files have other datafiles.
     for number in 0..10 {
         put(&servers, &format!("new{number}"), &content(500 + number));

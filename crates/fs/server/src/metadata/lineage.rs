@@ -3,6 +3,8 @@
 //! An id is never assigned twice, even when an older copy of the database is restored and continues in its place. Each
 //! start begins at an id that grows with the wall clock: 65,536 ids for each second since 1970. Ids assigned after the
 //! copy was made are then lower, as long as the clock is right and fewer files than that are created per second.
+//!
+//! A database that was restored from a dump also owns the ids that were assigned between the dump and its first start.
 
 use super::fault::Outcome;
 use super::tables::{allocator, put_allocator, put_row};
@@ -22,11 +24,12 @@ const SKIPPED_AFTER_CRASH: u64 = 1 << 20;
 pub(super) fn begin(t: &mut dyn Transaction, start: u32, crashed: bool, now: Timestamp) -> Outcome<()> {
     let before = allocator(t)?;
     let mut first_s = u64::try_from(now.parts().0).unwrap_or(0);
+    let mut closed = None;
     match last(t)? {
         Some((number, row)) => {
-            put_row(t, Table::Starts, &start_key(number), &IdsRow { end: before.next, ..row });
             // Two starts may fall into one second, and the clock may be set back.
             first_s = first_s.max(row.start_s + 1);
+            closed = Some((number, row));
         }
         // A database without this table has one earlier start.
         None => {
@@ -39,6 +42,12 @@ pub(super) fn begin(t: &mut dyn Transaction, start: u32, crashed: bool, now: Tim
     // The first ids follow the root's, because layouts of new files depend on the low bits.
     let by_clock = first_s * IDS_PER_SECOND + ROOT.0 + 1;
     let first = FileId(by_clock.max(before.next.0 + skipped).min(FileId::INODES_END));
+    if let Some((number, row)) = closed {
+        // Start numbers are consecutive, except after a restore from a dump. This database then stands in for the one that
+        // was dumped, and owns all ids that it assigned since.
+        let end = if start > number + 1 { first } else { before.next };
+        put_row(t, Table::Starts, &start_key(number), &IdsRow { end, ..row });
+    }
     put_row(t, Table::Starts, &start_key(start), &IdsRow { first, end: first, start_s: first_s });
     put_allocator(t, &AllocatorRow { next: first, ..before });
     Ok(())

@@ -280,7 +280,10 @@ fn restored(
         restored.identity.cluster,
         date(restored.dumped)
     );
-    outln!("start the metadata server, then run `weft fsck`: it lists files created after the dump");
+    outln!(
+        "start the metadata server, then run `weft fsck`: it lists datafiles of files created after the dump, which"
+    );
+    outln!("`weft fsck --repair --delete-orphans` deletes");
     Ok(0)
 }
 

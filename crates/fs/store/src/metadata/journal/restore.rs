@@ -19,7 +19,8 @@ use weft_env::{Dir, Env, File, OpenMode};
 /// Bytes of rows per transaction of the base.
 const PART_LEN: usize = 4 << 20;
 /// Start numbers skipped between dump and restored database. Starts after the dump used some of them, and state that
-/// clients kept from those must not match the restored database.
+/// clients kept from those must not match the restored database. By the gap, the first start knows that the database was
+/// restored.
 const STARTS_SKIPPED: u32 = 1 << 16;
 /// Generations skipped per file: moves after the dump may have left datafiles with these generations.
 const GENERATIONS_SKIPPED: u16 = 256;
