@@ -5,6 +5,7 @@
 //! | well | connects, with attempts for `retry_for` | a failed connection, or a time-out |
 //! | dead until a time | fails at once | that time |
 //! | dead, time over | makes one attempt, a *probe* | a greeting (well), or a failure (dead for twice as long) |
+//! | refused until a time: the key is not accepted | fails at once with the reason | that time; then an attempt with twice the pause, up to a minute |
 //! | silent (and dead) | like dead; an open connection must be greeted again | a greeting |
 
 use crate::error::{Error, LocalFailure, Refused, Unreachable};
@@ -25,6 +26,8 @@ use weft_wire::{Errno, WireError};
 const OUTAGE_LOG_INTERVAL: Nanos = Nanos::from_s(60);
 /// Longest time between two probes of a dead server.
 const DEAD_FOR_MAX: Nanos = Nanos::from_s(10);
+/// Shortest and longest time between two greetings with a key that was refused.
+const REFUSED_FOR: (Nanos, Nanos) = (Nanos::from_s(1), Nanos::from_s(60));
 /// First number of data connections. They must not collide with the numbers of metadata connections, by which the
 /// metadata server stores its replies.
 const DATA_CONNECTION_NUMBER_FIRST: u32 = 1 << 16;
@@ -56,7 +59,18 @@ struct Outage {
     logged_at: Option<Nanos>,
     /// Whether a request timed out, with no greeting since.
     silent: bool,
+    /// Set while the server refuses the key of this process.
+    refused: Option<RefusedKey>,
     cause: String,
+}
+
+/// Refusal of a key, which the next attempts will meet, too.
+struct RefusedKey {
+    error: WireError,
+    /// Time until which requests fail without an attempt.
+    until: Nanos,
+    /// Length of that period.
+    pause: Nanos,
 }
 
 impl Outage {
@@ -113,6 +127,9 @@ impl<E: Env> Server<E> {
             return Ok(ConnectPolicy::Retry);
         }
         let mut outage = self.outage.lock();
+        if let Some(refused) = outage.refused.as_ref().filter(|refused| now < refused.until) {
+            return Err(self.refused(refused.error.clone()));
+        }
         match outage.dead_until {
             None => Ok(ConnectPolicy::Retry),
             Some(until) if now < until => {
@@ -159,6 +176,33 @@ impl<E: Env> Server<E> {
         };
         let error = self.unreachable(cause);
         if must_log {
+            log::note(&error.to_string());
+        }
+        error
+    }
+
+    /// Returns the error of a refused greeting. If it is the key that was refused, logs each reason once, and leaves the
+    /// server alone for a while.
+    pub(crate) fn mark_refused(&self, now: Nanos, error: WireError) -> Error {
+        if error.errno != Errno::EACCES {
+            return self.refused(error);
+        }
+        let is_new = {
+            let mut outage = self.outage.lock();
+            let known = outage.refused.take();
+            let is_new = known.as_ref().is_none_or(|known| known.error != error);
+            let (shortest, longest) = REFUSED_FOR;
+            let pause = known.map_or(shortest, |known| Nanos(known.pause.0 * 2).min(longest));
+            outage.refused =
+                Some(RefusedKey { error: error.clone(), until: now.saturating_add(pause), pause });
+            if is_new {
+                outage.logged_at = Some(now);
+            }
+            self.troubled.store(true, Ordering::Relaxed);
+            is_new
+        };
+        let error = self.refused(error);
+        if is_new {
             log::note(&error.to_string());
         }
         error

@@ -149,8 +149,17 @@ async fn requests<E: Env>(
     origin: Option<&Origin>,
 ) -> io::Result<()> {
     let shares_processors = matches!(link.conn().peer(), Peer::Local { .. });
+    let secret = &shared.config.secret;
+    let mut revision = None;
     while !shared.stopping.load(Ordering::SeqCst) {
         let Some(incoming) = link.recv().await? else { return Ok(()) };
+        // A request that comes after a revocation was acknowledged is not served.
+        if revision != Some(secret.revision()) {
+            revision = Some(secret.revision());
+            if entry.has_refused_key(secret, shared.env.wall()) {
+                return Ok(());
+            }
+        }
         entry.set_busy(true);
         if shares_processors {
             // This moves the connection's own task only.

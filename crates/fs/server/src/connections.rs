@@ -101,6 +101,11 @@ impl Entry {
         self.stop_expecting();
     }
 
+    /// Whether the connection's key is no longer accepted.
+    pub fn has_refused_key(&self, secret: &ClusterSecret, now: Timestamp) -> bool {
+        self.key.get().is_some_and(|key| secret.check_key(key, now).is_err())
+    }
+
     /// Ties the connection to this key.
     pub fn depends_on(&self, key: KeyClaims) {
         let _ = self.key.set(key); // a connection is greeted once
@@ -244,8 +249,7 @@ impl<E: Env> Connections<E> {
 
     /// Closes connections whose keys are no longer accepted. Returns their number.
     pub fn close_refused(&self, secret: &ClusterSecret, now: Timestamp) -> usize {
-        let is_refused =
-            |entry: &&Arc<Entry>| entry.key.get().is_some_and(|key| secret.check_key(key, now).is_err());
+        let is_refused = |entry: &&Arc<Entry>| entry.has_refused_key(secret, now);
         let inner = self.inner.lock();
         inner.open.values().filter(is_refused).map(|entry| entry.closer.close()).count()
     }

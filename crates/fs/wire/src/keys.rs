@@ -23,6 +23,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::Timestamp;
 
 /// User and group that replace root of a host whose key squashes root.
@@ -339,6 +340,8 @@ impl MacUse {
 #[derive(Clone)]
 pub struct ClusterSecret {
     ring: Arc<RwLock<Ring>>,
+    /// Number of changes of the accepted keys.
+    revision: Arc<AtomicU64>,
 }
 
 struct Ring {
@@ -368,7 +371,8 @@ impl ClusterSecret {
     pub fn of(roots: Vec<RootSecret>) -> Self {
         assert!(!roots.is_empty(), "a cluster has a root secret");
         let mac_keys = roots.iter().map(mac_keys).collect();
-        Self { ring: Arc::new(RwLock::new(Ring { roots, mac_keys, revoked: BTreeSet::new() })) }
+        let ring = Ring { roots, mac_keys, revoked: BTreeSet::new() };
+        Self { ring: Arc::new(RwLock::new(ring)), revision: Arc::default() }
     }
 
     /// Replaces the accepted generations, the current one first. Returns whether they changed.
@@ -381,7 +385,13 @@ impl ClusterSecret {
         let is_new = ring.roots != roots;
         ring.mac_keys = roots.iter().map(mac_keys).collect();
         ring.roots = roots;
+        self.revision.fetch_add(1, Ordering::Release);
         is_new
+    }
+
+    /// Returns a number that changes whenever a key may have become invalid, other than by time.
+    pub fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
     }
 
     /// Returns the generation that new keys and MACs use.
@@ -399,6 +409,7 @@ impl ClusterSecret {
         let mut ring = self.ring.write();
         let before = ring.revoked.len();
         ring.revoked.extend(keys);
+        self.revision.fetch_add(1, Ordering::Release);
         ring.revoked.len() > before
     }
 

@@ -330,12 +330,23 @@ fn an_expired_key_opens_nothing_and_its_connections_end() {
 
 /// Starts a program that appends to a file through one open descriptor until that fails or a file `stop` exists.
 fn writer(cluster: &Cluster, key: &Path, name: &str) -> Child {
-    common::built();
     let program = format!(
         "exec 3>> /weft/tmp/{name} || exit 3
          while [ ! -e stop-{name} ]; do echo line >&3 || exit 7; : > running-{name}; done; exec 3>&-"
     );
-    let mut command = cluster.command(Some(key), &["run", "--", "sh", "-c", &program]);
+    shell(cluster, key, &program)
+}
+
+/// Starts a program that creates one file after the other in `/weft/tmp/made`.
+fn creator(cluster: &Cluster, key: &Path) -> Child {
+    let program = "mkdir /weft/tmp/made; i=0
+                   while : > /weft/tmp/made/$i; do i=$((i + 1)); : > running-creator; done; exit 7";
+    shell(cluster, key, program)
+}
+
+fn shell(cluster: &Cluster, key: &Path, program: &str) -> Child {
+    common::built();
+    let mut command = cluster.command(Some(key), &["run", "--", "sh", "-c", program]);
     command.current_dir(cluster.dir.path()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("weft starts")
 }
@@ -361,12 +372,17 @@ fn a_revoked_key_ends_at_once_on_all_servers_and_permanently() {
     let late = cluster.host_key("late.key");
     let mut thief = writer(&cluster, &stolen, "thief");
     let honest = writer(&cluster, &other, "honest");
+    let mut made = creator(&cluster, &stolen);
     wait_for(&cluster, "thief");
+    wait_for(&cluster, "creator");
     wait_for(&cluster, "honest");
     let said = cluster.weft(&["key", "revoke", &id_of(&stolen)]);
     assert!(said.contains(&id_of(&stolen)), "{said}");
+    let names = cluster.weft(&["ls", "/weft/tmp/made"]);
+    within("the end of the creator", || made.try_wait().expect("waited for"));
     let status = within("the end of the thief", || thief.try_wait().expect("waited for"));
     assert!(!status.success(), "its key is revoked");
+    assert_eq!(cluster.weft(&["ls", "/weft/tmp/made"]), names, "created after the command had returned");
     cluster.refused(&stolen, &["ls", "/weft/tmp"], "revoked");
     end(&cluster, "honest", honest);
 
@@ -556,6 +572,15 @@ fn a_mount_with_a_host_key_serves_its_users_and_squashes_root() {
     within("the end of the mount's connections", || {
         std::fs::metadata(mounted.at("tmp/b")).is_err().then_some(())
     });
+    // It asks again ever more rarely: after 1 s, 2 s, 4 s and so on.
+    let refusals = || {
+        let log = std::fs::read_to_string(cluster.path("log0")).expect("the server's log");
+        log.lines().filter(|line| line.contains("refused a connection") && line.contains("revoked")).count()
+    };
+    within("the first refusal", || (refusals() > 0).then_some(()));
+    let first = Instant::now();
+    within("the third refusal", || (refusals() > 2).then_some(()));
+    assert!(first.elapsed() > Duration::from_secs(2) && refusals() == 3, "{} refusals", refusals());
     mounted.end();
 }
 

@@ -1,4 +1,4 @@
-//! Causes of the EIO errors returned to the kernel, for the mount's log and for `weft status`.
+//! Causes of the EIO errors returned to the kernel, and of a refused key, for the mount's log and for `weft status`.
 //!
 //! The kernel gets only a number. Each cause is logged when it first occurs, and then at most once a minute with the
 //! number of failed requests since. A bounded number of causes is kept; the attribute [`ATTRIBUTE`] of the mount's root
@@ -13,6 +13,8 @@ use weft_client::Error;
 pub const ATTRIBUTE: &str = "user.weft.errors";
 /// Maximum number of causes. A new one replaces the one whose last occurrence is oldest.
 const REASONS_MAX: usize = 32;
+/// Begins the cause of a refused key.
+const REFUSED: &str = "EACCES: ";
 /// Interval after which a continuing cause is logged again.
 const LOG_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
@@ -39,10 +41,11 @@ pub fn set_log(log: fn(&str)) {
     *LOG.lock() = log;
 }
 
-/// Records an error that the kernel gets as EIO.
+/// Records an error that the kernel gets as EIO, or that the server refuses the mount's key.
 pub fn note(error: &Error) {
     let path = error.path().map(|path| String::from_utf8_lossy(path).into_owned()).unwrap_or_default();
     let reason = error.clone().without_path().to_string();
+    let reason = if error.errno() == libc::EACCES { format!("{REFUSED}{reason}") } else { reason };
     let line = FAILURES.lock().note(path, reason, Instant::now());
     if let Some(line) = line {
         let log = *LOG.lock();
@@ -59,7 +62,8 @@ pub fn report() -> String {
 impl Failures {
     /// Records one request. Returns the line to log, if one is due.
     fn note(&mut self, path: String, reason: String, now: Instant) -> Option<String> {
-        let about = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        let kind = if reason.starts_with(REFUSED) { "" } else { "EIO: " };
+        let about = if path.is_empty() { kind.to_owned() } else { format!("{kind}{path}: ") };
         if let Some(known) = self.0.get_mut(&reason) {
             (known.count, known.last, known.path) = (known.count + 1, now, path);
             known.unlogged += 1;
@@ -68,7 +72,7 @@ impl Failures {
             }
             let count = std::mem::take(&mut known.unlogged);
             known.logged = now;
-            return Some(format!("EIO: {about}{reason} ({count} requests since the last line about it)"));
+            return Some(format!("{about}{reason} ({count} requests since the last line about it)"));
         }
         if self.0.len() >= REASONS_MAX
             && let Some(oldest) = self.0.iter().min_by_key(|(_, failure)| failure.last)
@@ -76,7 +80,7 @@ impl Failures {
             let oldest = oldest.0.clone();
             self.0.remove(&oldest);
         }
-        let line = format!("EIO: {about}{reason}");
+        let line = format!("{about}{reason}");
         self.0.insert(reason, Failure { path, count: 1, last: now, logged: now, unlogged: 0 });
         Some(line)
     }

@@ -43,6 +43,8 @@ const REMEMBERED_MAX: usize = 65_536;
 
 /// Pause between attempts to reach the metadata service.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Pause while the service refuses the mount's key; the client itself asks it more and more rarely.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pages that the kernel keeps for this mount.
 pub struct Pages {
@@ -222,8 +224,12 @@ impl Pages {
         let client = self.client.clone();
         std::thread::Builder::new().name("weft-pages".to_owned()).spawn(move || {
             while weak.strong_count() > 0 {
-                if block_on(client.listen()).is_err() {
-                    std::thread::sleep(PAUSE);
+                if let Err(error) = block_on(client.listen()) {
+                    let is_refused = error.errno() == libc::EACCES;
+                    if is_refused {
+                        crate::failures::note(&error);
+                    }
+                    std::thread::sleep(if is_refused { REFUSED_PAUSE } else { PAUSE });
                     continue;
                 }
                 match weak.upgrade() {
