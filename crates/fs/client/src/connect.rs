@@ -57,7 +57,7 @@ pub(crate) async fn ensure_data_connection<'l, E: Env>(
             Err(failed) => {
                 server.connections.disconnect_idle();
                 return Err(match failed {
-                    ConnectError::Refused(error) => server.refused(error),
+                    ConnectError::Refused(error) => server.mark_refused(core.env.now(), error),
                     ConnectError::Local(errno) => server.mark_local_failure(core.env.now(), errno),
                     ConnectError::Io(error) => {
                         server.mark_dead(core.env.now(), describe(&error), core.options.dead_for)
@@ -87,7 +87,7 @@ pub(crate) async fn connect<E: Env>(
                 core.counters.connections.one();
                 return Ok(connection);
             }
-            Err(ConnectError::Refused(error)) => return Err(server.refused(error)),
+            Err(ConnectError::Refused(error)) => return Err(server.mark_refused(core.env.now(), error)),
             Err(ConnectError::Local(errno)) => return Err(server.mark_local_failure(core.env.now(), errno)),
             Err(ConnectError::Io(error)) => describe(&error),
         };
@@ -200,10 +200,9 @@ async fn greet<E: Env>(
         }
         Err(GreetingError::Io(error)) => return Err(ConnectError::Io(error)),
         Err(GreetingError::NoKey) => {
-            let text = format!(
-                "server {} at {address} requires a key: set key_file in the cluster file, or use a key from 'weft key'",
-                server.entry().name
-            );
+            let why = core.credentials.no_key.as_deref().unwrap_or("none was given");
+            let name = &server.entry().name;
+            let text = format!("server {name} at {address} requires a key, and this process has none: {why}");
             return Err(ConnectError::Refused(WireError::new(Errno::EACCES, text)));
         }
         Err(GreetingError::Unproven) => {

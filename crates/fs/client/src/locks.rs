@@ -179,7 +179,9 @@ impl<E: Env> OpenFile<E> {
             .await
             .map_err(|error| state.explained(error))?;
         // The service releases a `flock` of the other kind before it judges the request: it is not to be reclaimed.
-        if space == LockSpace::Flock && self.held_lock(space, owner, range).is_some_and(|held| held.kind != kind) {
+        if space == LockSpace::Flock
+            && self.held_lock(space, owner, range).is_some_and(|held| held.kind != kind)
+        {
             state.session.core.registry.unlocked(self.file(), space, owner, range);
             state.session.core.wait_for_reclaims().await;
         }

@@ -1,5 +1,6 @@
 //! Options and credentials of a client.
 
+use std::sync::Arc;
 use weft_core::{Nanos, ServerId, SplitPolicy};
 use weft_wire::hello::{GROUPS_MAX, Identity, JobNumber, Role, Security};
 use weft_wire::{ClusterSecret, KeyClaims};
@@ -153,12 +154,14 @@ pub struct Credentials {
     pub role: Role,
     /// Proof of the role.
     pub key: Key,
+    /// Why there is no key, for the error of a server that requires one.
+    pub no_key: Option<Arc<str>>,
 }
 
 impl Credentials {
     /// Returns credentials of a user's process, without a key.
     pub fn user(uid: u32, gid: u32, groups: Vec<u32>) -> Self {
-        Self { role: Role::Client(Self::identity_of(uid, gid, groups)), key: Key::None }
+        Self { role: Role::Client(Self::identity_of(uid, gid, groups)), key: Key::None, no_key: None }
     }
 
     /// Returns the identity of a user as the wire names it.
@@ -176,9 +179,16 @@ impl Credentials {
         self
     }
 
+    /// Notes why there is no key.
+    #[must_use]
+    pub fn without_key(mut self, why: Option<String>) -> Self {
+        self.no_key = why.map(Into::into);
+        self
+    }
+
     /// Returns credentials of a server of the cluster.
     pub fn server(server: ServerId, secret: ClusterSecret) -> Self {
-        Self { role: Role::Server(server), key: Key::Cluster(Box::new(secret)) }
+        Self { role: Role::Server(server), key: Key::Cluster(Box::new(secret)), no_key: None }
     }
 
     /// Returns the key that the greeting names and proves: an issued one, or the one that the cluster secret has for

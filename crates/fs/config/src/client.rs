@@ -60,7 +60,9 @@ impl Cluster {
 
     fn credentials_with(&self, own: Credentials) -> Result<Credentials, KeyError> {
         Ok(match self.client_key()? {
-            None => own,
+            None => {
+                own.without_key(crate::key::read_key(&self.key_file).err().map(|error| error.to_string()))
+            }
             Some(Key::Cluster(key)) => own.with_key(weft_client::Key::Cluster(Box::new(key.secret()))),
             Some(Key::Issued(key)) => {
                 let role = match &key.claims.holder {
@@ -68,7 +70,7 @@ impl Cluster {
                     Holder::User(identity) => Role::Client(identity.clone()),
                     Holder::Administrator | Holder::Host { .. } | Holder::Server => own.role,
                 };
-                Credentials { role, key: weft_client::Key::Issued(key) }
+                Credentials { role, key: weft_client::Key::Issued(key), no_key: None }
             }
         })
     }

@@ -24,8 +24,9 @@ impl Cluster {
     /// # Errors
     /// If there is none.
     pub fn find() -> Result<PathBuf, ConfigError> {
-        let embedded =
-            || default_state_dir().map(|state| state.join("cluster.toml")).filter(|file| file.exists());
+        // A file that this user may not see is tried, so that the error says so.
+        let is_there = |file: &PathBuf| file.try_exists().unwrap_or(true);
+        let embedded = || default_state_dir().map(|state| state.join("cluster.toml")).filter(is_there);
         Self::configured().or_else(embedded).ok_or_else(|| {
             ConfigError::whole(
                 Path::new("cluster.toml"),

@@ -33,11 +33,14 @@ impl Cluster {
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(file).map_err(|error| {
             scheduled::failure(file).unwrap_or_else(|| {
-                ConfigError::whole(
-                    file,
-                    format!("the cluster file cannot be read: {error}"),
-                    "`weft config example` prints one to start from; WEFT_CLUSTER names its location",
-                )
+                let remedy = match error.kind() {
+                    std::io::ErrorKind::PermissionDenied => {
+                        "it belongs to another user: run the command as that user, or name another cluster file with \
+                         WEFT_CLUSTER or another state directory with WEFT_STATE"
+                    }
+                    _ => "`weft config example` prints one to start from; WEFT_CLUSTER names its location",
+                };
+                ConfigError::whole(file, format!("the cluster file cannot be read: {error}"), remedy)
             })
         })?;
         Self::parse(file, &text)

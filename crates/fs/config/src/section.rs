@@ -237,7 +237,10 @@ impl<'a> Section<'a> {
     ) -> Result<Option<Item<u64>>, ConfigError> {
         let Some((_, value)) = self.take(key) else { return Ok(None) };
         let DeValue::Integer(integer) = value.get_ref() else {
-            return Err(self.wrong_type(key, value, "a whole number", &bounds.start().max(&1).to_string()));
+            // A number in quotes is repeated without them.
+            let meant = value.get_ref().as_str().and_then(|text| text.trim().parse().ok());
+            let example = meant.filter(|number| bounds.contains(number)).unwrap_or(*bounds.start().max(&1));
+            return Err(self.wrong_type(key, value, "a whole number", &example.to_string()));
         };
         let digits = integer.as_str().replace('_', "");
         let digits = digits.trim_start_matches("0x").trim_start_matches("0o").trim_start_matches("0b");
@@ -254,11 +257,10 @@ impl<'a> Section<'a> {
     /// Reads `true` or `false`.
     pub fn flag(&self, key: &'static str) -> Result<Option<bool>, ConfigError> {
         let Some((_, value)) = self.take(key) else { return Ok(None) };
-        value
-            .get_ref()
-            .as_bool()
-            .map(Some)
-            .ok_or_else(|| self.wrong_type(key, value, "true or false", "true"))
+        value.get_ref().as_bool().map(Some).ok_or_else(|| {
+            let is_false = value.get_ref().as_str().is_some_and(|text| text.eq_ignore_ascii_case("false"));
+            self.wrong_type(key, value, "true or false", if is_false { "false" } else { "true" })
+        })
     }
 
     /// Reads an absolute path without `..`.

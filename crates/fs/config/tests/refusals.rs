@@ -389,6 +389,9 @@ fn wrong_types_and_words() {
         "did you mean buffered?",
     );
     check_rejected("id = 0", "id = 0\nleases = \"yes\"", "leases", "true or false", "write leases = true");
+    check_rejected("id = 0", "id = 0\nleases = \"False\"", "leases", "true or false", "write leases = false");
+    check_rejected("id = 0", "id = \"7\"", "id = \"7\"", "must be a whole number", "write id = 7");
+    check_rejected("id = 0", "id = \"-7\"", "id = \"-7\"", "must be a whole number", "write id = 1");
     check_rejected(
         "id = 0",
         "id = 0\nintegrity = \"crc32\"",

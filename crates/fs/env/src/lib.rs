@@ -490,9 +490,9 @@ pub trait BlockingFile: Send + Sync + std::fmt::Debug + 'static {
 /// Space on the file system that contains a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Space {
-    /// Total space.
+    /// Space that is used, or that processes other than root's may still use.
     pub total: ByteLen,
-    /// Space that this process may still use.
+    /// Space that they may still use.
     pub free: ByteLen,
     /// Identifies the file system on this machine; 0 if unknown.
     pub device: u64,

@@ -3,6 +3,7 @@
 mod common;
 
 use common::servers::Servers;
+use common::shared_cluster::SharedCluster;
 use common::{Embedded, WEFT, shown, undisturbed};
 use std::path::Path;
 use std::process::Command;
@@ -214,4 +215,28 @@ fn files_of_other_users() {
     assert!(message.contains("/weft/open/root's"), "{message}");
     let message = user(&["plan", "--watch", "/weft/open", "--once"], 1);
     assert!(message.contains("only administrators may do this"), "{message}");
+}
+
+#[test]
+fn servers_of_another_user_are_not_stopped() {
+    let Some(shared) = SharedCluster::new(&[&[""], &[""]]) else { return };
+    let refused = shared.weft(1234, ["stop"]).output().expect("weft starts");
+    assert_eq!(refused.status.code(), Some(1), "{}", shown(&refused));
+    let said = shown(&refused);
+    assert!(said.contains("belongs to user 0; no server was stopped") && said.contains("as root"), "{said}");
+    assert!(!said.contains("stopped s"), "{said}");
+    common::succeeded(&mut shared.weft(0, ["status"]));
+}
+
+#[test]
+fn a_cluster_of_another_user_is_named() {
+    let Some(shared) = SharedCluster::new(&[&[""]]) else { return };
+    let state = shared.path("state");
+    std::fs::create_dir(&state).expect("made");
+    std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("mode");
+    let mut command = shared.as_user(1234);
+    let output = command.args([WEFT, "ls"]).env("WEFT_STATE", &state).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
+    let said = shown(&output);
+    assert!(said.contains("Permission denied") && said.contains("WEFT_STATE"), "{said}");
 }

@@ -103,3 +103,41 @@ fn a_server_says_where_its_log_is() {
     assert!(server.wait().expect("it ends").success());
     assert_eq!(first, format!("server s0 logs to {}\n", servers.path("log0").display()));
 }
+
+#[test]
+fn a_server_that_requires_a_key_says_why_there_is_none() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+    let both = format!("address = [\"unix:AT/s0.sock\", \"tcp:127.0.0.1:{port}\"]");
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = |at: &std::path::Path, key: &str| {
+        let at = at.display().to_string();
+        format!(
+            "[cluster]\nname = \"one\"\nkey_file = \"{key}\"\n[[server]]\nname = \"s0\"\n{}\n\
+             [server.metadata]\npath = \"{at}/metadata\"\n[[server.target]]\nid = 0\nclass = \"hdd\"\npath = \"{at}/target0\"\n",
+            both.replace("AT", &at)
+        )
+    };
+    let (server, client) = (dir.path().join("server.toml"), dir.path().join("client.toml"));
+    let key = dir.path().join("key");
+    std::fs::write(&server, text(dir.path(), &key.display().to_string())).expect("written");
+    // On another host there are neither the socket nor the key.
+    let elsewhere = dir.path().join("elsewhere");
+    std::fs::write(&client, text(&elsewhere, &elsewhere.join("key").display().to_string())).expect("written");
+    common::succeeded(common::undisturbed().args(["key", "make"]).arg(&key));
+    let mut serve = common::undisturbed();
+    let serve = serve.args(["--cluster", server.to_str().expect("text"), "serve", "--format", "--announce"]);
+    let mut serve = serve.stdout(Stdio::piped()).spawn().expect("weft starts");
+    let mut line = String::new();
+    BufReader::new(serve.stdout.take().expect("a pipe")).read_line(&mut line).expect("it runs");
+    let mut ls = common::undisturbed();
+    let output = ls.args(["--cluster", client.to_str().expect("text"), "ls"]).output().expect("weft starts");
+    serve.kill().expect("our own child");
+    serve.wait().expect("our own child");
+    let said = common::shown(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("requires a key, and this process has none") && said.contains("elsewhere/key"),
+        "{said}"
+    );
+    assert!(said.contains("WEFT_KEY"), "{said}");
+}

@@ -134,8 +134,10 @@ impl Dir for RealDir {
     async fn space(&self) -> io::Result<Space> {
         let figures = sys::statfs(&self.root)?;
         let unit = figures.f_frsize as u64;
+        // Blocks that only root may use count neither as used nor as free, as in the percentage of df(1).
+        let reserved = figures.f_bfree.saturating_sub(figures.f_bavail);
         Ok(Space {
-            total: ByteLen(figures.f_blocks.saturating_mul(unit)),
+            total: ByteLen(figures.f_blocks.saturating_sub(reserved).saturating_mul(unit)),
             free: ByteLen(figures.f_bavail.saturating_mul(unit)),
             device: sys::device(&self.root)?,
         })

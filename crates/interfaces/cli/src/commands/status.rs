@@ -4,6 +4,7 @@ use super::agent::AgentStatus;
 use super::delegate::status::JobLine;
 use super::df::nearly_full;
 use super::mount::{self, FailedRequests};
+use super::serve::runs_here;
 use super::session::{Weft, why};
 use crate::failure::{FAILED, Failure, without_numbers};
 use crate::table::Table;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use weft_config::{Cluster, Server};
 use weft_core::units::human_bytes;
 use weft_core::{Nanos, ServerId, TargetId, TargetState};
+use weft_env::Address;
 use weft_env::real::block_on;
 use weft_wire::status::{AuditStatus, ServerStatus};
 
@@ -24,8 +26,9 @@ const AFTER: &str = "\
 All servers are queried concurrently. One that has not answered within 2.5 seconds is shown as down, with the reason.
 Bytes and requests are those of messages since the server's start, without transfers of programs on the same host
 through leased descriptors. LOAD is the number of requests running or waiting now. Mounts on this host report why
-requests failed with EIO. Jobs of this user on this host that have I/O delegates have a line each; `weft delegate status`
-shows more. A line about the agent follows if its queue is not empty; `weft agent status` shows more.
+requests failed with EIO, or that a server refuses their key. Jobs of this user on this host that have I/O delegates
+have a line each; `weft delegate status` shows more. A line about the agent follows if its queue is not empty; `weft
+agent status` shows more.
 
 Exit codes:
   0  all servers answered and use all of their targets
@@ -174,6 +177,13 @@ fn one(weft: &Weft, id: ServerId) -> Result<ServerStatus, (bool, String)> {
     })
 }
 
+/// Returns the address that this host uses: a socket is one of the server's own host only.
+fn reachable(server: &Server) -> String {
+    let is_usable = |address: &&Address| matches!(address, Address::Tcp(..)) || runs_here(server);
+    let address = server.addresses.iter().find(is_usable).or(server.addresses.first());
+    address.map(ToString::to_string).unwrap_or_default()
+}
+
 fn as_text(weft: &Weft, answers: &[ServerReply<'_>], verbose: bool) -> String {
     let mut servers = Table::new(["SERVER", "STATE", "UP", "PID", "CLIENTS", "MEMORY", "ADDRESS"]);
     let mut targets = Table::new([
@@ -187,7 +197,7 @@ fn as_text(weft: &Weft, answers: &[ServerReply<'_>], verbose: bool) -> String {
     let mut is_down = false;
     let mut troubles = String::new();
     for ServerReply { server, status, is_refused } in answers {
-        let address = server.addresses.first().map(ToString::to_string).unwrap_or_default();
+        let address = reachable(server);
         match status {
             Ok(status) => {
                 servers.row([
