@@ -18,7 +18,7 @@ finish() {
 }
 trap finish EXIT
 
-"$weft" run --state "$WEFT_STATE" --fresh --idle-exit "5 min" -- true
+"$weft" run --state "$WEFT_STATE" --fresh --yes --idle-exit "5 min" -- true
 echo "# $(nproc) processors, $(uname -sr), file system $(stat -f -c %T "$dir"), load $(cut -d' ' -f1 /proc/loadavg) at the start" >&2
 case " $* " in
     *" --transports"*) ways=() ;;

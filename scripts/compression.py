@@ -126,7 +126,7 @@ class Bench:
 
     def start(self):
         (self.dir / "local").mkdir()
-        self.run(self.weft, "run", "--state", self.env["WEFT_STATE"], "--fresh", "--idle-exit", "10 min", "--", "true")
+        self.run(self.weft, "run", "--state", self.env["WEFT_STATE"], "--fresh", "--yes", "--idle-exit", "10 min", "--", "true")
         for arm, setting in ARMS.items():
             if arm.startswith("weft"):
                 self.weft_run("mkdir", f"/weft/{setting.replace(':', '-')}")

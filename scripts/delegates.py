@@ -160,7 +160,7 @@ class Bench:
             self.run("mpicc.mpich", "-O2", "-o", self.dir / pathlib.Path(source).stem, examples / source)
         self.run("h5pcc.mpich", "-O2", "-o", "flash_io", examples / "delegates/flash_io.c", cwd=self.dir)
         (self.dir / "local").mkdir()
-        self.run(self.weft, "run", "--fresh", "--idle-exit", "10 min", "--", "mkdir", "-p", "/weft/delegates")
+        self.run(self.weft, "run", "--fresh", "--yes", "--idle-exit", "10 min", "--", "mkdir", "-p", "/weft/delegates")
         if os.geteuid() == 0 and not self.options.no_distributed:
             self.distributed = self.dir / "gluster"
             self.run(ROOT / "scripts/distributed.sh", "start", self.distributed)

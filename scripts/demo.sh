@@ -160,8 +160,8 @@ scratch=$(mktemp -d "$dir/scratch.XXXXXX")
 mkdir "$scratch/local"
 
 title "Starting four servers: two hdd-class and two ssd-class targets"
-show weft run --fresh -- mkdir -p /weft/demo
-"$weft" run --state "$state" --fresh --idle-exit "$idle" -- mkdir -p /weft/demo
+show weft run --fresh --yes -- mkdir -p /weft/demo
+"$weft" run --state "$state" --fresh --yes --idle-exit "$idle" -- mkdir -p /weft/demo
 "$weft" --cluster "$state/cluster.toml" status
 export WEFT_CLUSTER=$state/cluster.toml
 

@@ -55,6 +55,7 @@ static const struct known KNOWN[] = {
     {2, "utimes", "*= 0 mtime *", "*= -1 ESTALE*", "mount.md: an open directory that was removed"},
     {3, "walk", "*= -1 *", "*= -1 *", "posix.md: order of entries"},
     {3, "lock", "[[][24]](*) {*} = 0 {[01] *", "[[][24]](*) {*} = 0 {[01] *", "posix.md: several holders"},
+    {3, "foreign", "*= ok {[01] *", "*= ok {[01] *", "posix.md: several holders"},
     {2, "lock", "[[]4](*) {2 *", "[[]4](*) {2 *} = 0 {2 *", "mount.md: `F_OFD_GETLK`"},
     {2, "lseek", "*", "*= -1 ESTALE*", "mount.md: an open directory that was removed"},
 };

@@ -13,7 +13,8 @@ Examples:
 
 Weft paths:
   Paths on Weft have the prefix that programs see: /weft, unless the cluster file sets `mount`. Commands that only
-  take paths on Weft accept them without the prefix: `weft ls /dir` is `weft ls /weft/dir`.
+  take paths on Weft accept them without the prefix: `weft ls /dir` is `weft ls /weft/dir`, unless this host has
+  a /dir.
 
 Environment:
   WEFT_CLUSTER   the cluster file (else that of the Slurm job, ~/.config/weft/cluster.toml, /etc/weft/cluster.toml,
@@ -82,6 +83,10 @@ pub enum Command {
     Ln(c::tree::Ln),
     /// Show all attributes
     Stat(c::stat::Stat),
+    /// Change permissions
+    Chmod(c::owners::Chmod),
+    /// Change owner and group
+    Chown(c::owners::Chown),
     /// Show space by target
     Df(c::df::Df),
     /// Show the space that directories take

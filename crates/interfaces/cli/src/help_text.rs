@@ -48,6 +48,38 @@ pub fn wrapped(command: Command) -> Command {
     command.mut_subcommands(wrapped)
 }
 
+/// Commands of `weft --help` by topic; the topics are those of docs/reference/commands.md.
+pub const TOPICS: [(&str, &[&str]); 6] = [
+    ("Running", &["run", "stop", "serve", "mount", "umount", "status", "top", "delegate"]),
+    (
+        "Files",
+        &[
+            "ls", "cp", "cat", "mv", "rm", "mkdir", "touch", "ln", "stat", "chmod", "chown", "df", "du",
+            "quota",
+        ],
+    ),
+    ("Layouts", &["setstripe", "getstripe", "migrate", "apply"]),
+    ("Traces and plans", &["trace", "plan", "replicate", "agent", "replay", "profile"]),
+    ("Care", &["fsck", "meta", "target", "server", "rebalance", "flush", "key", "config"]),
+    ("Measuring and simulating", &["bench", "workload", "twin", "lab", "cache", "completions", "man"]),
+];
+
+/// Lists the subcommands by topic.
+pub fn by_topic(command: Command) -> Command {
+    let mut list = String::new();
+    for (topic, names) in TOPICS {
+        list += &format!("{topic}:\n");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(Command::get_about);
+            list += &format!("  {name:<12}{}\n", about.map(ToString::to_string).unwrap_or_default());
+        }
+        list.push('\n');
+    }
+    let template = "{about-with-newline}\n{usage-heading} {usage}\n\nLIST\
+                    Options:\n{options}{after-help}";
+    command.help_template(template.replace("LIST", &list))
+}
+
 /// Formats a text for a manual page.
 pub fn manual(text: &str) -> String {
     let (mut page, mut is_filled) = (String::new(), true);

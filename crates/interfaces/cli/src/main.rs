@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     clap_complete::CompleteEnv::with_factory(commands::docs::command_with_completers)
         .var(commands::docs::VARIABLE)
         .complete();
-    let matches = help_text::wrapped(args::Weft::command()).get_matches();
+    let matches = help_text::by_topic(help_text::wrapped(args::Weft::command())).get_matches();
     let args = args::Weft::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match commands::run(args) {
         Ok(code) => {

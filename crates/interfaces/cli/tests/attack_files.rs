@@ -95,8 +95,12 @@ fn an_embedded_cluster_is_not_started_in_a_directory_that_others_may_write() {
     // An existing directory is neither used nor emptied.
     for_each_fault(&state, |parts| {
         refused(parts);
-        let fresh =
-            undisturbed().arg("run").arg("--state").arg(&state).args(["--fresh", "--", "true"]).output();
+        let fresh = undisturbed()
+            .arg("run")
+            .arg("--state")
+            .arg(&state)
+            .args(["--fresh", "--yes", "--", "true"])
+            .output();
         assert!(!fresh.expect("weft starts").status.success());
         assert!(state.join("cluster.key").exists());
     });

@@ -11,9 +11,10 @@ fn page(name: &str) -> String {
 #[test]
 fn every_command_is_on_the_page_of_commands() {
     let help = succeeded(common::undisturbed().arg("--help"));
-    let commands = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    let commands = help.lines().skip_while(|line| !line.starts_with("Running:"));
+    let commands = commands.take_while(|line| !line.starts_with("Options:"));
     let names: Vec<_> =
-        commands.take_while(|line| !line.is_empty()).filter_map(|l| l.split_whitespace().next()).collect();
+        commands.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
     assert!(names.len() > 20, "{help}");
     let page = page("docs/reference/commands.md");
     for name in names.into_iter().filter(|name| *name != "help") {

@@ -111,7 +111,7 @@ fn a_mount_without_a_cluster_file_makes_and_starts_the_embedded_cluster() {
     assert_eq!(std::fs::read_to_string(dir.join("one")).expect("read"), "by the kernel\n");
     // A mounted cluster is not emptied.
     let mut fresh = undisturbed();
-    fresh.args(["run", "--fresh", "--state"]).arg(&state).args(["--", "true"]);
+    fresh.args(["run", "--fresh", "--yes", "--state"]).arg(&state).args(["--", "true"]);
     let refused = fresh.output().expect("weft starts");
     assert_eq!(refused.status.code(), Some(1), "{}", shown(&refused));
     weft(&["umount", at]);

@@ -120,7 +120,11 @@ fn fresh_empties_only_an_embedded_cluster() {
     let cluster = Embedded::new();
     cluster.run(["sh", "-c", "echo old > /weft/file"]);
     let mut again = common::undisturbed();
-    again.arg("run").arg("--state").arg(cluster.state()).args(["--fresh", "--", "ls", "-A", "/weft"]);
+    again
+        .arg("run")
+        .arg("--state")
+        .arg(cluster.state())
+        .args(["--fresh", "--yes", "--", "ls", "-A", "/weft"]);
     assert_eq!(succeeded(&mut again), "");
     // A directory with a cluster of another kind is refused.
     let foreign = cluster.local("foreign");
@@ -130,7 +134,7 @@ fn fresh_empties_only_an_embedded_cluster() {
     let text = text.lines().skip(2).collect::<Vec<_>>().join("\n");
     std::fs::write(foreign.join("cluster.toml"), text).expect("written");
     let mut refused = common::undisturbed();
-    refused.arg("run").arg("--state").arg(&foreign).args(["--fresh", "--", "true"]);
+    refused.arg("run").arg("--state").arg(&foreign).args(["--fresh", "--yes", "--", "true"]);
     let output = refused.output().expect("weft starts");
     assert_eq!(output.status.code(), Some(2), "{}", shown(&output));
     assert!(foreign.join("cluster.toml").exists());
@@ -145,7 +149,7 @@ fn a_cluster_in_use_is_not_emptied() {
     let mut lines = BufReader::new(user.stdout.take().expect("a pipe")).lines();
     assert_eq!(lines.next().expect("a line").expect("text"), "ready");
     let mut fresh = common::undisturbed();
-    fresh.arg("run").arg("--state").arg(cluster.state()).args(["--fresh", "--", "true"]);
+    fresh.arg("run").arg("--state").arg(cluster.state()).args(["--fresh", "--yes", "--", "true"]);
     let output = fresh.output().expect("weft starts");
     assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is not emptied"), "{}", shown(&output));
@@ -307,4 +311,17 @@ fn help_has_examples_and_pages_are_written() {
     assert_eq!(output.status.code(), Some(2));
     let text = shown(&output);
     assert!(text.contains("cluster.toml:") && text.contains("does not know \"clas\""), "{text}");
+}
+
+#[test]
+fn files_are_not_removed_without_a_question() {
+    let cluster = Embedded::started();
+    cluster.run(["touch", "/weft/kept"]);
+    let mut fresh = common::undisturbed();
+    fresh.arg("run").arg("--state").arg(cluster.state()).args(["--fresh", "--", "true"]);
+    let output = fresh.stdin(std::process::Stdio::null()).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(2), "{}", common::shown(&output));
+    let said = common::shown(&output);
+    assert!(said.contains("removes all files of the cluster in") && said.contains("--yes"), "{said}");
+    assert_eq!(cluster.weft(["ls", "/weft"]), "kept\n");
 }

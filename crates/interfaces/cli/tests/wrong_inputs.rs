@@ -141,3 +141,73 @@ fn a_server_that_requires_a_key_says_why_there_is_none() {
     );
     assert!(said.contains("WEFT_KEY"), "{said}");
 }
+
+#[test]
+fn paths_of_this_host_are_refused_by_commands_that_take_paths_on_weft() {
+    let cluster = Embedded::started();
+    cluster.weft(["touch", "/weft/f"]);
+    for args in [
+        &["ls", "/etc/passwd"][..],
+        &["cat", "/etc/passwd"],
+        &["stat", "/etc/passwd"],
+        &["getstripe", "/etc"],
+        &["setstripe", "-c", "1", "/etc/passwd"],
+        &["mv", "/etc/passwd", "/weft/g"],
+        &["mv", "/weft/f", "/etc/passwd"],
+        &["rm", "-r", "/etc"],
+        &["mkdir", "/etc"],
+        &["touch", "/etc/passwd"],
+        &["ln", "/etc/passwd", "/weft/g"],
+        &["du", "/etc"],
+        &["migrate", "-c", "1", "/etc"],
+        &["quota", "/etc"],
+        &["chmod", "600", "/etc/passwd"],
+        &["chown", "0", "/etc/passwd"],
+    ] {
+        let said = cluster.fails(2, args);
+        assert!(said.contains("a file of this host") && said.contains("/weft/etc"), "{args:?}: {said}");
+    }
+    // What exists on Weft alone needs no prefix.
+    cluster.weft(["mkdir", "/only-on-weft"]);
+    assert_eq!(cluster.weft(["ls", "/"]), "f\nonly-on-weft\n");
+    cluster.weft(["ln", "-s", "/etc/passwd", "/weft/link"]);
+}
+
+#[test]
+fn modes_and_owners_are_changed() {
+    let cluster = Embedded::started();
+    cluster.weft(["mkdir", "-p", "/weft/d/e"]);
+    cluster.weft(["touch", "/weft/d/f"]);
+    cluster.weft(["ln", "-s", "f", "/weft/d/l"]);
+    let mode = |path: &str| {
+        let line = cluster.weft(["ls", "-ld", path]);
+        line.split_whitespace().next().expect("a mode").to_owned()
+    };
+    cluster.weft(["chmod", "-R", "u=rwX,go-rwx", "/weft/d"]);
+    assert_eq!(
+        [mode("/weft/d"), mode("/weft/d/e"), mode("/weft/d/f")],
+        ["drwx------", "drwx------", "-rw-------"]
+    );
+    cluster.weft(["chmod", "4755", "d/l"]);
+    assert_eq!(mode("/weft/d/f"), "-rwsr-xr-x", "a link leads to its target");
+    let said = cluster.fails(2, ["chmod", "rwx", "/weft/d"]);
+    assert!(said.contains("rwx: this is no mode") && said.contains("u+rwX"), "{said}");
+    let said = cluster.fails(2, ["chown", ":", "/weft/d"]);
+    assert!(said.contains("USER:GROUP"), "{said}");
+    let said = cluster.fails(2, ["chown", "no-such-user", "/weft/d"]);
+    assert!(said.contains("unknown on this host"), "{said}");
+    let said = cluster.fails(1, ["chmod", "600", "/weft/missing", "/weft/d/f"]);
+    assert!(said.contains("/weft/missing"), "{said}");
+    assert_eq!(mode("/weft/d/f"), "-rw-------", "the others are changed");
+    if !common::skip::unless_root("changing owners") {
+        return;
+    }
+    let owner = |path: &str| {
+        let line = cluster.weft(["ls", "-ld", path]);
+        line.split_whitespace().skip(2).take(2).collect::<Vec<_>>().join(":")
+    };
+    cluster.weft(["chown", "-R", "4711:4712", "/weft/d"]);
+    assert_eq!([owner("/weft/d"), owner("/weft/d/f"), owner("/weft/d/l")], ["4711:4712"; 3]);
+    cluster.weft(["chown", "-h", ":0", "/weft/d/l"]);
+    assert_eq!([owner("/weft/d/l"), owner("/weft/d/f")], ["4711:root", "4711:4712"]);
+}

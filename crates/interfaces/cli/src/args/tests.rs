@@ -109,3 +109,34 @@ fn examples_are_read_as_a_shell_does() {
     assert_eq!(read("weft df       what is free"), Some("weft|df".to_owned()));
     assert_eq!(read("weft: /a: no such file"), None);
 }
+
+#[test]
+fn each_command_has_one_topic() {
+    let command = Weft::command();
+    let mut shown: Vec<_> = command
+        .get_subcommands()
+        .filter(|one| !one.is_hide_set())
+        .map(|one| one.get_name().to_owned())
+        .collect();
+    let mut listed: Vec<_> = crate::help_text::TOPICS
+        .iter()
+        .flat_map(|(_, names)| *names)
+        .map(|name| (*name).to_owned())
+        .collect();
+    for one in command.get_subcommands() {
+        let about = one.get_about().map(ToString::to_string).unwrap_or_default();
+        assert!(!about.contains(['{', '}']), "the help's template would change {about}");
+    }
+    shown.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(shown, listed);
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/reference/commands.md");
+    let page = std::fs::read_to_string(page).expect("the page of commands");
+    for (topic, names) in crate::help_text::TOPICS {
+        let rest = page.split_once(&format!("## {topic}\n")).unwrap_or_else(|| panic!("{topic}")).1;
+        let section = rest.split("\n## ").next().unwrap_or_default();
+        for name in names {
+            assert!(section.contains(&format!("`weft {name}")), "{topic} does not mention {name}");
+        }
+    }
+}

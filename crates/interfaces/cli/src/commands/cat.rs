@@ -26,7 +26,7 @@ impl Cat {
         let mut failed = false;
         let mut buffer = vec![0; 8 << 20];
         for path in &self.paths {
-            if let Err(failure) = write_out(&weft, weft.inside(path), &mut buffer) {
+            if let Err(failure) = write_out(&weft, weft.inside(path)?, &mut buffer) {
                 errln!("{failure}");
                 failed = true;
             }

@@ -57,6 +57,8 @@ fn completer(command: &str, arg: &Arg) -> Option<ArgValueCompleter> {
                 | "mkdir"
                 | "touch"
                 | "stat"
+                | "chmod"
+                | "chown"
                 | "du"
                 | "setstripe"
                 | "getstripe"
@@ -108,7 +110,7 @@ fn on_weft(text: &str) -> Option<Vec<Candidate>> {
     let (dir, begin) = text.rsplit_once('/')?;
     let mut found = Vec::new();
     // An error ends the list early: a partial list of a directory serves as well.
-    let _ = weft.list(weft.inside(dir), false, |entry| {
+    let _ = weft.list(weft.strip(dir)?, false, |entry| {
         if let Ok(name) = std::str::from_utf8(&entry.name)
             && name.starts_with(begin)
             && found.len() < CANDIDATES_MAX

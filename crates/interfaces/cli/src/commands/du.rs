@@ -51,7 +51,7 @@ impl Du {
         let mut inexact = InexactSizes::default();
         let mut failed = false;
         for path in paths {
-            let inside = weft.inside(path).trim_end_matches('/');
+            let inside = weft.inside(path)?.trim_end_matches('/');
             let mut seen = BTreeSet::new();
             // Bottom up: the sum of a directory is complete when the walk reaches it.
             let mut sums: BTreeMap<String, [u64; 2]> = BTreeMap::new();

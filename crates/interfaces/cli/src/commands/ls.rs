@@ -60,7 +60,7 @@ impl Ls {
         let mut failed = false;
         let mut seen = Seen::default();
         for (index, path) in paths.iter().enumerate() {
-            let inside = weft.inside(path);
+            let inside = weft.inside(path)?;
             let heading = self.recursive || paths.len() > 1;
             if let Err(failure) = self.one(&weft, inside, heading, index > 0, &mut seen) {
                 errln!("{failure}");

@@ -235,7 +235,7 @@ impl Migrate {
             seen: BTreeSet::new(),
         };
         for path in &self.paths {
-            let inside = weft.inside(path).trim_end_matches('/').to_owned();
+            let inside = weft.inside(path)?.trim_end_matches('/').to_owned();
             // Links on the command line are followed, those in directories are not.
             let result = run.any(&inside, true);
             run.print_error(result);
@@ -279,7 +279,7 @@ impl Migrate {
         let options = self.options(plan);
         let mut jobs = Vec::new();
         for path in &self.paths {
-            let inside = weft.inside(path).trim_end_matches('/');
+            let inside = weft.inside(path)?.trim_end_matches('/');
             if weft.stat(inside, true)?.kind == FileType::Directory && !self.recursive {
                 return Err(self.is_directory(&weft, inside));
             }

@@ -23,6 +23,7 @@ pub mod meta;
 pub mod migrate;
 pub mod mount;
 pub mod names;
+pub mod owners;
 pub mod plan;
 pub mod private_mount;
 pub mod profile;
@@ -74,6 +75,8 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Touch(command) => command.run(file),
         Command::Ln(command) => command.run(file),
         Command::Stat(command) => command.run(file),
+        Command::Chmod(command) => command.run(file),
+        Command::Chown(command) => command.run(file),
         Command::Df(command) => command.run(file),
         Command::Du(command) => command.run(file),
         Command::Quota(command) => command.run(file),

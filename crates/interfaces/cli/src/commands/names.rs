@@ -1,7 +1,8 @@
 //! Formats users, groups, modes and times for display.
 
+use crate::failure::Failure;
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use weft_core::Timestamp;
 use weft_wire::meta::FileType;
 
@@ -30,6 +31,18 @@ impl Names {
             name.map_or_else(|| gid.to_string(), |name| name.to_string_lossy().into_owned())
         })
     }
+}
+
+/// Returns the number of a group that is given by name or number.
+pub fn group_id(group: &str) -> Result<u32, Failure> {
+    let by_name = || {
+        let name = CString::new(group).ok()?;
+        // SAFETY: see `Names::user`.
+        unsafe { libc::getgrnam(name.as_ptr()).as_ref().map(|entry| entry.gr_gid) }
+    };
+    group.parse().ok().or_else(by_name).ok_or_else(|| {
+        Failure::misuse(format!("group {group:?}"), "it is unknown on this host").remedy("give the number")
+    })
 }
 
 /// Replaces characters with which a name could change the terminal.

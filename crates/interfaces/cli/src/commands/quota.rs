@@ -134,7 +134,7 @@ impl QuotaArgs {
             None => missing.push(name),
         };
         for path in &self.paths {
-            let inside = weft.inside(path);
+            let inside = weft.inside(path)?;
             take(tree_of(weft, inside)?, weft.shown(inside));
         }
         if self.paths.is_empty() {
@@ -165,7 +165,7 @@ impl Set {
                 (subject, name.clone(), before.map_err(|error| Failure::new(name, why(&error)))?)
             }
             (None, tree) => {
-                let inside = weft.inside(tree.as_deref().unwrap_or_default());
+                let inside = weft.inside(tree.as_deref().unwrap_or_default())?;
                 let dir = weft.stat(inside, true)?;
                 let before = tree_of(weft, inside)?.filter(|quota| quota.id == QuotaId::Tree(dir.file));
                 let at = InodePath::at_inode(dir.file, dir.proof);

@@ -14,6 +14,7 @@ use crate::signals::{self, Blocked};
 use clap::Args;
 use delegates::{Delegates, Options};
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -51,7 +52,7 @@ delegates that run already. `weft help delegate` describes several hosts.
 Examples:
   weft run -- mpiexec -n 4 ./simulate --out /weft/result.h5
   weft run ls -l /weft
-  weft run --fresh -- ./first-step          without files of earlier runs
+  weft run --fresh -- ./first-step          without files of earlier runs; asks first, unless --yes is given
   weft run --state /scratch/me/weft -- sh   a shell on a cluster on another disk
   weft run --trace app.wtrace -- mpiexec -n 4 ./app
   weft run --trace app.wtrace --no-cluster --trace-paths /scratch -- ./app
@@ -70,6 +71,9 @@ pub struct Run {
     /// Empty the embedded cluster first: all its files are lost
     #[arg(long)]
     fresh: bool,
+    /// With --fresh: remove the files without asking
+    #[arg(long, requires = "fresh")]
+    yes: bool,
     /// End embedded servers after this time without use
     #[arg(long, value_name = "TIME", value_parser = super::duration)]
     idle_exit: Option<weft_core::Nanos>,
@@ -254,7 +258,31 @@ impl Run {
                 }
             }
         };
+        if self.fresh && !self.yes {
+            confirm_fresh(&state)?;
+        }
         embedded::ensure(&state, self.fresh, self.idle_exit)
+    }
+}
+
+/// Asks before the files of an embedded cluster are removed.
+fn confirm_fresh(state: &Path) -> Result<(), Failure> {
+    if !state.join("cluster.toml").exists() {
+        return Ok(());
+    }
+    let what = format!("it removes all files of the cluster in {}", state.display());
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(
+            Failure::misuse("--fresh", what).remedy("add --yes, or name another directory with --state")
+        );
+    }
+    eprint!("weft: --fresh: {what}. Remove them? [y/N] ");
+    let mut answer = String::new();
+    // The end of the input is a no.
+    let _ = std::io::stdin().read_line(&mut answer);
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::new("--fresh", "nothing was removed")),
     }
 }
 

@@ -72,8 +72,25 @@ impl Weft {
     }
 
     /// Returns the path below the mount for `path` with or without the mount's prefix.
-    pub fn inside<'a>(&self, path: &'a str) -> &'a str {
-        self.strip(path).unwrap_or(path).trim_start_matches('/')
+    ///
+    /// # Errors
+    /// If it is a path of this host: the user may have meant another program.
+    pub fn inside<'a>(&self, path: &'a str) -> Result<&'a str, Failure> {
+        if let Some(inside) = self.strip(path) {
+            return Ok(inside);
+        }
+        let inside = path.trim_start_matches('/');
+        let is_of_host = path.starts_with('/')
+            && !inside.is_empty()
+            && std::fs::symlink_metadata(bytes::local(path)).is_ok();
+        if !is_of_host {
+            return Ok(inside);
+        }
+        let mount = self.cluster.mount.display();
+        let why = format!(
+            "this is a file of this host, and the command takes paths on Weft, which begin with {mount}"
+        );
+        Err(Failure::misuse(path, why).remedy(format!("write {} if you mean that one", self.shown(inside))))
     }
 
     /// Returns the path below the mount if `path` has the mount's prefix.

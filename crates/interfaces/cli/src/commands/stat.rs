@@ -29,7 +29,7 @@ impl Stat {
         let mut names = Names::default();
         let (mut failed, mut inexact) = (false, InexactSizes::default());
         for path in &self.paths {
-            let inside = weft.inside(path);
+            let inside = weft.inside(path)?;
             match weft.known(inside, self.dereference) {
                 Ok(known) => {
                     inexact.note(&weft.shown(inside), &known);

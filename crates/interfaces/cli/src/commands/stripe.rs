@@ -91,7 +91,7 @@ impl Setstripe {
         let spec = self.layout.spec(&weft)?;
         self.layout.note_fewer_targets(&weft);
         for path in &self.paths {
-            let inside = weft.inside(path);
+            let inside = weft.inside(path)?;
             if self.rule.is_some() || self.no_rules {
                 let (forget, add) = match &self.rule {
                     None => (RuleRemoval::All, Vec::new()),
@@ -228,7 +228,7 @@ impl Getstripe {
         let weft = Weft::open(file)?;
         let mut failed = false;
         for path in &self.paths {
-            let inside = weft.inside(path).trim_end_matches('/');
+            let inside = weft.inside(path)?.trim_end_matches('/');
             if let Err(failure) = self.one(&weft, inside, true) {
                 errln!("{failure}");
                 failed = true;

@@ -28,13 +28,13 @@ impl Mv {
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
         let Some((to, from)) = self.paths.split_last() else { unreachable!("at least two") };
-        let to = weft.inside(to);
+        let to = weft.inside(to)?;
         let into = weft.kind(to, true)? == Some(FileType::Directory);
         if from.len() > 1 && !into {
             return Err(Failure::misuse(weft.shown(to), "several sources need a directory as destination"));
         }
+        let from = from.iter().map(|from| weft.inside(from)).collect::<Result<Vec<_>, Failure>>()?;
         for from in from {
-            let from = weft.inside(from);
             let to = if into { join(to, base_name(from)) } else { to.to_owned() };
             let (old, new) = (plain(from), plain(&to));
             block_on(weft.client.rename(&old, &new, self.no_clobber, false)).map_err(|error| {
@@ -66,7 +66,7 @@ impl Rm {
         let weft = Weft::open(file)?;
         let mut failed = false;
         for path in &self.paths {
-            let inside = weft.inside(path);
+            let inside = weft.inside(path)?;
             if inside.is_empty() {
                 return Err(Failure::misuse(weft.shown(""), "the root cannot be removed")
                     .remedy("name its entries; `weft run --fresh` empties an embedded cluster"));
@@ -142,7 +142,7 @@ impl Mkdir {
         let weft = Weft::open(file)?;
         let mode = self.mode.unwrap_or(0o777 & !umask());
         for path in &self.paths {
-            let inside = weft.inside(path);
+            let inside = weft.inside(path)?;
             if self.parents {
                 let mut above = String::new();
                 for name in inside.split('/').filter(|name| !name.is_empty()) {
@@ -190,7 +190,7 @@ impl Touch {
         let weft = Weft::open(file)?;
         let now = SetAttr { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttr::default() };
         for path in &self.paths {
-            let inside = weft.inside(path);
+            let inside = weft.inside(path)?;
             if weft.look(inside, true)?.is_some() {
                 weft.at(inside, true, |place| block_on(weft.client.set_attr(place, now)))?;
             } else if !self.no_create {
@@ -230,15 +230,16 @@ impl Ln {
     /// Runs the command.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
-        let mut name = weft.inside(&self.name).to_owned();
+        let mut name = weft.inside(&self.name)?.to_owned();
         if weft.kind(&name, true)? == Some(FileType::Directory) {
             name = join(&name, base_name(&self.target));
         }
+        let target = if self.symbolic { "" } else { weft.inside(&self.target)? };
         let make = || {
             if self.symbolic {
                 block_on(weft.client.symlink(&plain(&name), &bytes::bytes(&self.target))).map(drop)
             } else {
-                block_on(weft.client.link(&plain(weft.inside(&self.target)), &plain(&name))).map(drop)
+                block_on(weft.client.link(&plain(target), &plain(&name))).map(drop)
             }
         };
         let mut made = make();

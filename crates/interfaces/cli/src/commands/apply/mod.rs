@@ -180,10 +180,11 @@ impl Apply {
         let mapping = match &self.under {
             Some(under) => {
                 let common = paths::common(plan.rules.iter().map(|rule| rule.path.0.as_str()));
-                Mapping::new([(common, PathRule::of(weft.inside(under)).0)])
+                Mapping::new([(common, PathRule::of(weft.inside(under)?).0)])
             }
             None => {
-                Mapping::new(self.map.iter().map(|(old, new)| (old.clone(), weft.inside(new).to_owned())))
+                let one = |(old, new): &(String, String)| Ok((old.clone(), weft.inside(new)?.to_owned()));
+                Mapping::new(self.map.iter().map(one).collect::<Result<Vec<_>, Failure>>()?)
             }
         };
         let renamed = classes(plan, "--class", &self.classes)?;
@@ -218,7 +219,7 @@ impl Apply {
     /// Returns the directory that gets the rule for a path.
     fn directory(&self, weft: &Weft, inside: &str) -> Result<String, Failure> {
         if let Some(under) = &self.under {
-            let under = weft.inside(under).trim_end_matches('/');
+            let under = weft.inside(under)?.trim_end_matches('/');
             return match weft.kind(under, true)? {
                 Some(FileType::Directory) => Ok(PathRule::of(under).0),
                 Some(_) => Err(Failure::misuse(weft.shown(under), "it is not a directory")),

@@ -19,8 +19,8 @@ const STOPPED: u8 = 4;
 
 /// Prints the moves and returns the exit code.
 pub(super) fn show(weft: &Weft, paths: &[String], as_json: bool) -> Result<u8, Failure> {
-    let below: Vec<String> =
-        paths.iter().map(|path| weft.inside(path).trim_matches('/').to_owned()).collect();
+    let one = |path: &String| Ok(weft.inside(path)?.trim_matches('/').to_owned());
+    let below = paths.iter().map(one).collect::<Result<Vec<String>, Failure>>()?;
     let all = block_on(weft.client.moves()).map_err(|error| Failure::new("moves", why(&error)))?;
     let wanted = |state: &MoveState| {
         let path = bytes::text(&state.path);

@@ -104,7 +104,7 @@ impl PlanArgs {
         let Some(directory) = &args.directory else { unreachable!("there is a trace or a directory") };
         let output = self.output.as_deref().map(AtomicFile::new).transpose()?;
         let weft = Weft::open(file)?;
-        let inside = weft.inside(directory).trim_end_matches('/');
+        let inside = weft.inside(directory)?.trim_end_matches('/');
         let attr = weft.stat(inside, true)?;
         if attr.kind != FileType::Directory {
             return Err(Failure::misuse(weft.shown(inside), "it is not a directory"));
