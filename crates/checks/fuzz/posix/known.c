@@ -49,6 +49,7 @@ static const struct known KNOWN[] = {
     {2, "*", "*links 0*", "*= -1 ESTALE*", "mount.md: an open directory that was removed"},
     {2, "readdir", "[[]1](dir?) {*links 0*", "[[]1](dir?)", "mount.md: an open directory that was removed"},
     {2, "xattr", "[[]f*", "[[]f*= -1 ESTALE*", "mount.md: an open directory that was removed"},
+    {2, "access", "*= 0", "*= -1 ESTALE", "mount.md: an open directory that was removed"},
     {2, "opendir", "*= ok*", "*= -1 ESTALE*", "mount.md: an open directory that was removed"},
     {2, "open*", "*= ok {2???? *", "*= -1 EACCES*", "mount.md: devices"},
     {2, "open*", "*DIRECT*= -1 EINVAL*", "*DIRECT*= -1 EACCES*", "mount.md: devices"},

@@ -177,11 +177,12 @@ fn walk_to(s: &dyn Snapshot, op: &Op<'_>, place: &InodePath, tail: LinkPolicy) -
                     return Err(Errno::ELOOP.into());
                 }
                 if target.starts_with(b"/") {
-                    return Err(Fault::Elsewhere {
-                        from: path_of(s, at)?,
-                        target: target.clone(),
-                        rest: after,
-                    });
+                    let mut target = target.clone();
+                    // The slash may be that of a link before this one, which the client has not seen.
+                    if slash && is_last && !target.ends_with(b"/") {
+                        target.push(b'/');
+                    }
+                    return Err(Fault::Elsewhere { from: path_of(s, at)?, target, rest: after });
                 }
                 let mut next = target.clone();
                 if slash {

@@ -49,7 +49,13 @@ hook! { [__fxstat, __fxstat64] (_version: c_int, fd: c_int, out: *mut Stat) -> c
     on_fd(fd, |open| { memory::store(out, open.stat()?).map(|()| 0) })
 } trace |start, done| { posix::whole(start, fd, Operation::Stat, 0, done) } }
 
-/// Whether the call refers to the descriptor itself.
+/// Whether the call refers to the descriptor itself. Of the calls that change or check attributes, only those with a path
+/// do.
+unsafe fn is_itself(path: *const c_char, flags: c_int) -> bool {
+    !path.is_null() && empty(path, flags)
+}
+
+/// Whether a call that returns attributes refers to the descriptor itself.
 unsafe fn empty(path: *const c_char, flags: c_int) -> bool {
     flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || is_empty(path))
 }
@@ -145,7 +151,7 @@ path_hook! { [faccessat] (dir: c_int, path: *const c_char, mask: c_int, flags: c
         if flags & libc::AT_EACCESS != 0 { may(weft_path, mask, follows(flags)) }
         else { may_really(weft_path, mask, follows(flags)) }
     },
-    if empty(path, flags), |open| {
+    if is_itself(path, flags), |open| {
         check(flags, AT | libc::AT_EACCESS)?;
         may_really(&open.weft_path()?, mask, true)
     }
@@ -196,7 +202,7 @@ path_hook! { [lchmod] (path: *const c_char, bits: mode_t) -> c_int,
 }
 path_hook! { [fchmodat] (dir: c_int, path: *const c_char, bits: mode_t, flags: c_int) -> c_int,
     (dir, path) |weft_path| { check(flags, AT)?; change_mode(weft_path, bits, follows(flags)) },
-    if empty(path, flags), |open| { check(flags, AT)?; apply(&open.weft_path()?, true, mode(bits)) }
+    if is_itself(path, flags), |open| { check(flags, AT)?; apply(&open.weft_path()?, true, mode(bits)) }
 }
 hook! { [fchmod] (fd: c_int, bits: mode_t) -> c_int {
     on_weft_fd(fd, |open| open.is_opened().and_then(|()| apply(&open.weft_path()?, true, mode(bits))))
@@ -218,7 +224,7 @@ path_hook! { [lchown] (path: *const c_char, uid: uid_t, gid: gid_t) -> c_int,
 }
 path_hook! { [fchownat] (dir: c_int, path: *const c_char, uid: uid_t, gid: gid_t, flags: c_int) -> c_int,
     (dir, path) |weft_path| { check(flags, AT)?; apply(weft_path, follows(flags), owner(uid, gid)) },
-    if empty(path, flags), |open| { check(flags, AT)?; apply(&open.weft_path()?, true, owner(uid, gid)) }
+    if is_itself(path, flags), |open| { check(flags, AT)?; apply(&open.weft_path()?, true, owner(uid, gid)) }
 }
 hook! { [fchown] (fd: c_int, uid: uid_t, gid: gid_t) -> c_int {
     on_weft_fd(fd, |open| open.is_opened().and_then(|()| apply(&open.weft_path()?, true, owner(uid, gid))))
@@ -279,12 +285,12 @@ path_hook! { [futimesat] (dir: c_int, path: *const c_char, at: *const timeval) -
 path_hook! { [utimensat] (dir: c_int, path: *const c_char, at: *const timespec, flags: c_int) -> c_int,
     (dir, path) |weft_path| { set_times(weft_path, flags, from_specs(at)) }
     over {
-        if empty(path, flags) {
+        if is_itself(path, flags) {
             settle_times(dir);
         }
         real!(utimensat: fn(c_int, *const c_char, *const timespec, c_int) -> c_int)(dir, path, at, flags)
     },
-    if empty(path, flags), |open| {
+    if is_itself(path, flags), |open| {
         open.write_back()?;
         set_times(&open.weft_path()?, flags, from_specs(at))
     }

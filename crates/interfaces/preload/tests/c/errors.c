@@ -106,6 +106,14 @@ MAIN
         FAILS(open_how(AT_FDCWD, with_slash, O_RDWR), ENOTDIR);
     }
     CHECK(symlink(strcat(strcpy(with_slash, there), "/f"), "far-f") == 0);
+    /* The slash of the first link counts behind the second, absolute one. */
+    CHECK(symlink("far-f/", "near-slash") == 0);
+    FAILS(stat("near-slash", &(struct stat){0}), ENOTDIR);
+    FAILS(open("near-slash", O_PATH), ENOTDIR);
+    FAILS(open("near-slash", O_RDWR), ENOTDIR);
+    FAILS(chmod("near-slash", 0600), ENOTDIR);
+    const char *volatile none = NULL;
+    FAILS(fchownat(fd, none, -1, -1, AT_EMPTY_PATH), EFAULT);
     FAILS(open("far-f/", O_RDWR), ENOTDIR);
     FAILS(open("far-f/", O_PATH), ENOTDIR);
     FAILS(open("far-f/.", O_RDWR), ENOTDIR);
