@@ -167,7 +167,7 @@ fn paths_of_this_host_are_refused_by_commands_that_take_paths_on_weft() {
         let said = cluster.fails(2, args);
         assert!(said.contains("a file of this host") && said.contains("/weft/etc"), "{args:?}: {said}");
     }
-    // What exists on Weft alone needs no prefix.
+    // A name that exists on Weft alone needs no prefix.
     cluster.weft(["mkdir", "/only-on-weft"]);
     assert_eq!(cluster.weft(["ls", "/"]), "f\nonly-on-weft\n");
     cluster.weft(["ln", "-s", "/etc/passwd", "/weft/link"]);

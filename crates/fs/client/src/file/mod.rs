@@ -281,8 +281,8 @@ impl<E: Env> OpenFile<E> {
 
     /// Truncates the datafiles to nothing for `O_TRUNC`.
     ///
-    /// Those of the open's reply need no other message: the open has lowered the record of their lengths. After a move, or
-    /// the fence of an append, the metadata server lowers it first.
+    /// The datafiles of the open's reply need no other message: the open has lowered the record of their lengths. After a
+    /// move, or the fence of an append, the metadata server lowers it first.
     pub(crate) async fn truncate_at_open(&self) -> Result<()> {
         let state = &*self.state;
         let cap = *state.record.cap.read();
