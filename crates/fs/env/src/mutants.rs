@@ -63,8 +63,6 @@ pub enum Mutant {
     KeptCharge,
     /// The metadata service admits bytes above a quota.
     UncheckedQuota,
-    /// A move beside a truncation that may be unfinished keeps no record of lengths. Found in Weft.
-    ForgottenRecord,
     /// A resumed move trusts the earlier copy although the file has changed since. Found in Weft.
     TrustedCopy,
     /// A repeated move releases space that the first one had reserved. Found in Weft.
@@ -125,7 +123,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 56] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -154,7 +152,6 @@ impl Mutant {
         Self::KeptReservation,
         Self::KeptCharge,
         Self::UncheckedQuota,
-        Self::ForgottenRecord,
         Self::TrustedCopy,
         Self::ReducedReservation,
         Self::EarlyMark,

@@ -536,8 +536,7 @@ impl Op<'_> {
         }
         *layout = row.layout;
         generations.now = row.generation;
-        *recorded =
-            if is_seeded(Mutant::ForgottenRecord) && may_be_truncated { RecordedLens::NONE } else { lens };
+        *recorded = lens;
         *touched = true;
         t.delete(Table::Moves, &file_key(file));
         put_inode(t, file, &inode);
