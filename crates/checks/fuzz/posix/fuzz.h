@@ -114,6 +114,9 @@ void say_fd(struct world *, int fd);
 void enter(struct world *);
 void say_tree(struct world *);
 void keep_fd(struct world *, int slot, int fd);
+/* The kind of the descriptor's file as in st_mode, 0 of no descriptor. A mount serves no removed directories, and no removed
+ * files that only O_PATH names: whatever may be one counts as a directory. */
+mode_t kind_of(int fd);
 uint64_t hash(const void *, size_t);
 
 /* known.c */

@@ -32,13 +32,7 @@ static void say_lock(struct world *w, const struct flock *lock, int command) {
 }
 
 /* Lengths and positions of directories differ between file systems. */
-static bool is_directory(int fd) {
-    struct stat st;
-    /* A mount serves no removed directories, and no removed files that only O_PATH names. */
-    if (on_mount && fcntl(fd, F_GETFL) & O_PATH) return true;
-    if (fstat(fd, &st) != 0) return errno == ESTALE;
-    return S_ISDIR(st.st_mode);
-}
+static bool is_directory(int fd) { return kind_of(fd) == S_IFDIR; }
 
 static void op_lock(struct world *w, struct draw *d) {
     char name[16];

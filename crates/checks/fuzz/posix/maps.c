@@ -19,11 +19,10 @@ static void op_mmap(struct world *w, struct draw *d) {
     int prot = prots[below(d, 5)], flags = chance(d, 50) ? MAP_SHARED : chance(d, 95) ? MAP_PRIVATE : 0;
     size_t len = chance(d, 4) ? 0 : 1 + below(d, 70000);
     off_t from = chance(d, 80) ? 0 : chance(d, 80) ? 4096 : 100;
-    struct stat st;
-    /* A mount serves no removed directories. */
-    /* A mount serves no removed files that only O_PATH names. */
-    if (on_mount && fcntl(fd, F_GETFL) & O_PATH) return;
-    if (fstat(fd, &st) == 0 ? !S_ISREG(st.st_mode) : errno == ESTALE) return;
+    struct stat st = {0};
+    mode_t kind = kind_of(fd);
+    if (kind != S_IFREG && kind != 0) return;
+    fstat(fd, &st);
     if (flags == MAP_SHARED && prot != PROT_READ && !drawn(SHARED_MAPS)) flags = MAP_PRIVATE;
     say(w, "(%s, %zu, %d, %d, %lld) map%d", name, len, prot, flags, (long long)from, at);
     errno = 0;

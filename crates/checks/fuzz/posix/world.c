@@ -237,3 +237,11 @@ void say_tree(struct world *w) {
     strcpy(path, w->root);
     say_below(w, path, 0);
 }
+
+mode_t kind_of(int fd) {
+    struct stat st;
+    int flags = on_mount ? fcntl(fd, F_GETFL) : 0;
+    if (flags > 0 && flags & O_PATH) return S_IFDIR;
+    if (fstat(fd, &st) != 0) return errno == ESTALE ? S_IFDIR : 0;
+    return st.st_mode & S_IFMT;
+}

@@ -181,8 +181,8 @@ impl Credentials {
 
     /// Notes why there is no key.
     #[must_use]
-    pub fn without_key(mut self, why: Option<String>) -> Self {
-        self.no_key = why.map(Into::into);
+    pub fn without_key(mut self, why: &str) -> Self {
+        self.no_key = Some(why.into());
         self
     }
 

@@ -60,11 +60,9 @@ impl Cluster {
 
     fn credentials_with(&self, own: Credentials) -> Result<Credentials, KeyError> {
         Ok(match self.client_key()? {
-            None => {
-                own.without_key(crate::key::read_key(&self.key_file).err().map(|error| error.to_string()))
-            }
-            Some(Key::Cluster(key)) => own.with_key(weft_client::Key::Cluster(Box::new(key.secret()))),
-            Some(Key::Issued(key)) => {
+            Err(why) => own.without_key(&why.to_string()),
+            Ok(Key::Cluster(key)) => own.with_key(weft_client::Key::Cluster(Box::new(key.secret()))),
+            Ok(Key::Issued(key)) => {
                 let role = match &key.claims.holder {
                     // The key proves exactly the identity for which it was issued.
                     Holder::User(identity) => Role::Client(identity.clone()),

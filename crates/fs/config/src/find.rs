@@ -49,7 +49,7 @@ impl Cluster {
         places.into_iter().flatten().find(|file| file.exists())
     }
 
-    /// Returns the key that authenticates this process on the network; `None` if no server needs one and no file exists.
+    /// Returns the key that authenticates this process on the network, or why there is none although no server needs one.
     /// The first of these files that exists is read:
     ///
     /// 1. the file that `WEFT_KEY` names
@@ -59,26 +59,19 @@ impl Cluster {
     ///
     /// # Errors
     /// If a key is needed and cannot be used.
-    pub fn client_key(&self) -> Result<Option<Key>, KeyError> {
+    pub fn client_key(&self) -> Result<Result<Key, KeyError>, KeyError> {
         if let Some(file) = variable("WEFT_KEY") {
-            return read_key(Path::new(&file)).map(Some);
+            return read_key(Path::new(&file)).map(Ok);
         }
         if let Some(file) = user_file("key").filter(|file| file.exists() && !scheduled::is_of_job(&self.file))
         {
-            return read_key(&file).map(Some);
+            return read_key(&file).map(Ok);
         }
         let host_key = self.file.with_file_name("host.key");
-        if !self.key_file.exists() && host_key.exists() {
-            return match read_key(&host_key) {
-                Ok(key) => Ok(Some(key)),
-                Err(_) if !self.needs_key() => Ok(None),
-                Err(error) => Err(error),
-            };
-        }
-        match read_key(&self.key_file) {
-            Ok(key) => Ok(Some(key)),
-            Err(_) if !self.needs_key() => Ok(None),
-            Err(error) => Err(error),
+        let is_host_key = !self.key_file.exists() && host_key.exists();
+        match read_key(if is_host_key { &host_key } else { &self.key_file }) {
+            Err(error) if self.needs_key() => Err(error),
+            read => Ok(read),
         }
     }
 }

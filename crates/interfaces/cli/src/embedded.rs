@@ -249,9 +249,7 @@ pub fn pid(server: &Server) -> Option<i32> {
 pub fn stop_servers(cluster: &Cluster, kill: bool) -> Result<Vec<String>, Failure> {
     let running: Vec<_> =
         cluster.servers.iter().filter_map(|server| Some((pid(server)?, server.name.clone()))).collect();
-    let refuses =
-        |pid: i32| signals::send(pid, 0).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM));
-    if let Some((pid, name)) = running.iter().find(|(pid, _)| refuses(*pid)) {
+    if let Some((pid, name)) = running.iter().find(|(pid, _)| signals::send(*pid, 0) == Err(libc::EPERM)) {
         return Err(of_another_user(name, *pid));
     }
     for (pid, _) in &running {

@@ -107,17 +107,17 @@ pub fn is_ignored(signal: i32) -> bool {
 /// Sends `signal` to the process `pid`.
 ///
 /// # Errors
-/// `ESRCH` if it does not exist, `EPERM` if it belongs to another user.
-pub fn send(pid: i32, signal: i32) -> std::io::Result<()> {
+/// The error number: `ESRCH` if it does not exist, `EPERM` if it belongs to another user.
+pub fn send(pid: i32, signal: i32) -> Result<(), i32> {
     assert!(pid > 0, "a process, not a group");
     // SAFETY: kill has no memory effects.
     match unsafe { libc::kill(pid, signal) } {
         0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
+        _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)),
     }
 }
 
 /// Whether the process `pid` exists; it may belong to another user.
 pub fn exists(pid: i32) -> bool {
-    !send(pid, 0).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+    send(pid, 0) != Err(libc::ESRCH)
 }

@@ -24,30 +24,25 @@ const SKIPPED_AFTER_CRASH: u64 = 1 << 20;
 pub(super) fn begin(t: &mut dyn Transaction, start: u32, crashed: bool, now: Timestamp) -> Outcome<()> {
     let before = allocator(t)?;
     let mut first_s = u64::try_from(now.parts().0).unwrap_or(0);
-    let mut closed = None;
-    match last(t)? {
-        Some((number, row)) => {
-            // Two starts may fall into one second, and the clock may be set back.
-            first_s = first_s.max(row.start_s + 1);
-            closed = Some((number, row));
-        }
-        // A database without this table has one earlier start.
-        None => {
-            let row = IdsRow { first: ROOT, end: before.next, start_s: 0 };
-            put_row(t, Table::Starts, &start_key(0), &row);
-        }
+    let earlier = last(t)?;
+    if let Some((_, row)) = &earlier {
+        // Two starts may fall into one second, and the clock may be set back.
+        first_s = first_s.max(row.start_s + 1);
     }
     let first_s = first_s.min(FileId::INODES_END / IDS_PER_SECOND - 1);
     let skipped = if crashed { SKIPPED_AFTER_CRASH } else { 0 };
     // The first ids follow the root's, because layouts of new files depend on the low bits.
     let by_clock = first_s * IDS_PER_SECOND + ROOT.0 + 1;
     let first = FileId(by_clock.max(before.next.0 + skipped).min(FileId::INODES_END));
-    if let Some((number, row)) = closed {
+    let (number, row) = match earlier {
         // Start numbers are consecutive, except after a restore from a dump. This database then stands in for the one that
         // was dumped, and owns all ids that it assigned since.
-        let end = if start > number + 1 { first } else { before.next };
-        put_row(t, Table::Starts, &start_key(number), &IdsRow { end, ..row });
-    }
+        Some((number, row)) if start > number + 1 => (number, IdsRow { end: first, ..row }),
+        Some((number, row)) => (number, IdsRow { end: before.next, ..row }),
+        // A database without this table has one earlier start.
+        None => (0, IdsRow { first: ROOT, end: before.next, start_s: 0 }),
+    };
+    put_row(t, Table::Starts, &start_key(number), &row);
     put_row(t, Table::Starts, &start_key(start), &IdsRow { first, end: first, start_s: first_s });
     put_allocator(t, &AllocatorRow { next: first, ..before });
     Ok(())

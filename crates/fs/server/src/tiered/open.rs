@@ -52,19 +52,21 @@ pub(crate) async fn open<E: Env>(
         return Err(TargetError::LogNotNamed { path: target_config.path.clone(), log: note.path.clone() });
     }
     let is_off = target_config.ibridge_policy().is_none() && target_config.cache_in_use().is_none();
-    let is_noted = noted.as_ref().is_some_and(is_named);
-    let Some(named) = named.filter(|_| !is_off || is_noted) else {
+    let note_of_log = noted.as_ref().filter(|note| is_named(note));
+    let Some(named) = named.filter(|_| !is_off || note_of_log.is_some()) else {
         if noted.is_some() {
             target.note_log(None).await?;
         }
         return Ok(TieredTarget::new(target, None));
     };
     let say = |line: &str| (config.hooks.log)(&format!("{}: {line}", target_config.id));
-    let may_have_only_copies = noted.as_ref().is_some_and(|note| !note.has_copies_only);
-    let log = match open_log(env, config, target_config, &named, (may_have_only_copies, is_noted), &say).await
-    {
+    let log = match open_log(env, config, target_config, &named, note_of_log, &say).await {
         Ok(log) => log,
-        Err(error) if !may_have_only_copies && has_copies_only(target_config) && is_dispensable(&error) => {
+        Err(error)
+            if note_of_log.is_none_or(|note| note.has_copies_only)
+                && has_copies_only(target_config)
+                && is_dispensable(&error) =>
+        {
             let why = format!("the cache is not used: {error}");
             say(&why);
             target.note_log(None).await?;
@@ -73,7 +75,7 @@ pub(crate) async fn open<E: Env>(
         }
         Err(error) => return Err(error.into()),
     };
-    if !is_noted {
+    if note_of_log.is_none() {
         // A disk is noted before the log gets its first bytes. So these belong to a disk before this one, or are copies that
         // may be older than it.
         let dropped = drop_all(&log).await;
@@ -114,12 +116,13 @@ fn not_flushed<E: Env>(target: &Target<E>, log: &LogConfig, why: String) -> Targ
     TargetError::NotFlushed { path: target.path().to_owned(), log: log.path.clone(), why }
 }
 
+/// Opens the log `named`. `note` is what the disk has noted about it.
 async fn open_log<E: Env>(
     env: &E,
     config: &ServerConfig,
     target_config: &TargetConfig,
     named: &LogConfig,
-    (must_exist, is_noted): (bool, bool),
+    note: Option<&LogNote>,
     say: &impl Fn(&str),
 ) -> Result<FragmentLog<E>, OpenLogError> {
     let spec = LogSpec {
@@ -130,13 +133,13 @@ async fn open_log<E: Env>(
         size: named.size,
         segment_len: segment_len(named.size),
         entry_len: named.entry_len,
-        must_exist,
+        must_exist: note.is_some_and(|note| !note.has_copies_only),
         emulate: named.emulate.clone(),
     };
     let (log, found) = FragmentLog::open(env, &spec).await?;
     let path = named.path.display();
     if found.dirty > ByteLen(0) {
-        let fate = match is_noted {
+        let fate = match note.is_some() {
             true => "that will be written back to the disk",
             false => "of another disk of this target, which are dropped",
         };

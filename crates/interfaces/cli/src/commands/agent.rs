@@ -220,11 +220,12 @@ fn stop(queue: &Queue) -> Result<u8, Failure> {
         }
     };
     match signals::send(pid, libc::SIGTERM) {
-        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
-            return Err(Failure::new("weft agent", posix(error.raw_os_error().unwrap_or(libc::EIO)))
+        // One that has just ended is stopped, too.
+        Ok(()) | Err(libc::ESRCH) => {}
+        Err(errno) => {
+            return Err(Failure::new("weft agent", posix(errno))
                 .remedy(format!("it is {holder}: run the command as its user")));
         }
-        _ => {}
     }
     let begin = Instant::now();
     while AgentLock::holder(queue.dir())?.is_some_and(|now| now == holder) {

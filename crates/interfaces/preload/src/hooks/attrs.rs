@@ -49,15 +49,14 @@ hook! { [__fxstat, __fxstat64] (_version: c_int, fd: c_int, out: *mut Stat) -> c
     on_fd(fd, |open| { memory::store(out, open.stat()?).map(|()| 0) })
 } trace |start, done| { posix::whole(start, fd, Operation::Stat, 0, done) } }
 
-/// Whether the call refers to the descriptor itself. Of the calls that change or check attributes, only those with a path
-/// do.
+/// Whether the call refers to the descriptor itself.
 unsafe fn is_itself(path: *const c_char, flags: c_int) -> bool {
-    !path.is_null() && empty(path, flags)
+    flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && is_empty(path)
 }
 
-/// Whether a call that returns attributes refers to the descriptor itself.
-unsafe fn empty(path: *const c_char, flags: c_int) -> bool {
-    flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || is_empty(path))
+/// Whether a call that returns attributes refers to the descriptor itself. Linux accepts a null path in these calls alone.
+unsafe fn is_itself_or_null(path: *const c_char, flags: c_int) -> bool {
+    is_itself(path, flags) || flags & libc::AT_EMPTY_PATH != 0 && path.is_null()
 }
 
 /// Refuses flags that the kernel does not know for a call.
@@ -87,14 +86,14 @@ fn follows(flags: c_int) -> bool {
 path_hook! { [fstatat, fstatat64] (dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int,
     (dir, path) |weft_path| { check(flags, STAT)?; fill(weft_path, follows(flags), out) }
     over { over::stat(dir, path, out, flags) },
-    if empty(path, flags), |open| { check(flags, STAT)?; memory::store(out, open.stat()?).map(|()| 0) }
+    if is_itself_or_null(path, flags), |open| { check(flags, STAT)?; memory::store(out, open.stat()?).map(|()| 0) }
     trace |start, done| { posix::queried(start, dir, path, done, out) }
 }
 path_hook! { [__fxstatat, __fxstatat64]
     (_version: c_int, dir: c_int, path: *const c_char, out: *mut Stat, flags: c_int) -> c_int,
     (dir, path) |weft_path| { check(flags, STAT)?; fill(weft_path, follows(flags), out) }
     over { over::stat(dir, path, out, flags) },
-    if empty(path, flags), |open| { check(flags, STAT)?; memory::store(out, open.stat()?).map(|()| 0) }
+    if is_itself_or_null(path, flags), |open| { check(flags, STAT)?; memory::store(out, open.stat()?).map(|()| 0) }
     trace |start, done| { posix::queried(start, dir, path, done, out) }
 }
 path_hook! { [statx] (dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int,
@@ -105,7 +104,7 @@ path_hook! { [statx] (dir: c_int, path: *const c_char, flags: c_int, mask: c_uin
         memory::store(out, extended(&st)).map(|()| 0)
     }
     over { over::statx(dir, path, flags, mask, out) },
-    if empty(path, flags), |open| { check_statx(flags, mask)?; memory::store(out, extended(&open.stat()?)).map(|()| 0) }
+    if is_itself_or_null(path, flags), |open| { check_statx(flags, mask)?; memory::store(out, extended(&open.stat()?)).map(|()| 0) }
     trace |start, done| { posix::queried_more(start, dir, path, done, out) }
 }
 
@@ -295,6 +294,7 @@ path_hook! { [utimensat] (dir: c_int, path: *const c_char, at: *const timespec, 
         set_times(&open.weft_path()?, flags, from_specs(at))
     }
 }
+
 /// Whether both times stay. Linux then checks nothing else.
 fn both_stay(set: &Res<SetAttr>) -> bool {
     set.as_ref().is_ok_and(|set| set.atime.is_none() && set.mtime.is_none())

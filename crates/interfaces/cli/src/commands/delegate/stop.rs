@@ -116,11 +116,8 @@ fn end_announced(dir: &std::path::Path) -> Result<u8, Failure> {
         }
         match crate::signals::send(delegate.pid as i32, libc::SIGTERM) {
             Ok(()) => outln!("asked delegate {index} (process {}) to end", delegate.pid),
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            Err(error) => {
-                let errno = error.raw_os_error().unwrap_or(libc::EIO);
-                return Err(Failure::new(format!("delegate {index}"), posix(errno)));
-            }
+            Err(libc::ESRCH) => {}
+            Err(errno) => return Err(Failure::new(format!("delegate {index}"), posix(errno))),
         }
     }
     meeting::remove_all(dir);
