@@ -76,11 +76,11 @@ impl Arm {
     }
 
     /// Name of the cluster, or the setting of checksums at rest that distinguishes arms on one cluster.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> String {
         if let Self::Cluster { integrity: Some(integrity), .. } = self {
-            return integrity.word();
+            return integrity.word().to_owned();
         }
-        self.client().map_or("", |client| &client.map().name)
+        self.client().map_or_else(String::new, |client| client.map().name.clone())
     }
 
     /// Runs `work` and returns its result with the load that it caused on the servers.

@@ -91,7 +91,8 @@ pub fn flush(client: &Client<RealEnv>) -> std::io::Result<f64> {
     let began = std::time::Instant::now();
     let flush = |target| block_on(client.flush_target(target, |_, _| ()));
     std::thread::scope(|scope| {
-        let targets = client.map().targets.iter().map(|target| target.id);
+        let map = client.map();
+        let targets = map.targets.iter().map(|target| target.id);
         let all: Vec<_> = targets.map(|target| scope.spawn(move || flush(target))).collect();
         let ended = all.into_iter().map(|one| one.join().expect("a flush does not panic"));
         ended.collect::<Result<Vec<_>, _>>()

@@ -14,13 +14,14 @@ use std::io::{self, IoSlice};
 use weft_core::{ByteLen, ClusterId, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::{Conn, Env};
 use weft_wire::activity::Activity;
+use weft_wire::cluster::ServerChange;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, SCRUB_LEN_MAX, Samples, Scrubbed};
 use weft_wire::meta::{
     InodePath, KnownPath, MetaReply, MetaRequest, NamespaceReport, Quota, ScannedInode, TargetChange,
     TargetRecord,
 };
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
-use weft_wire::{Family, KeyId, WireError};
+use weft_wire::{ClusterMap, Family, KeyId, WireError};
 
 /// Space in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -184,7 +185,7 @@ impl<E: Env> Client<E> {
         // One time-out for all servers together.
         let deadline = Deadline::begin(&self.session.core.env, self.session.core.options.request_timeout);
         let core = &self.session.core;
-        for server in &core.servers {
+        for server in core.servers() {
             match core.status_until(server.id, deadline).await {
                 Ok(status) => {
                     for target in &status.targets {
@@ -244,6 +245,17 @@ impl<E: Env> Client<E> {
     pub async fn change_target(&self, target: TargetId, change: TargetChange) -> Result<Vec<TargetRecord>> {
         match self.session.call(Effect::Once, MetaRequest::ChangeTarget { target, change }).await? {
             MetaReply::Targets { targets, .. } => Ok(targets),
+            _ => Err(Error::unexpected_reply()),
+        }
+    }
+
+    /// Lets a server join, or removes it, and returns the cluster map afterwards. For administrators only.
+    ///
+    /// # Errors
+    /// `EINVAL` for an impossible change; `EBUSY` while its targets may hold data; `EPERM`; `Unreachable`.
+    pub async fn change_server(&self, name: String, change: ServerChange) -> Result<ClusterMap> {
+        match self.session.call(Effect::Once, MetaRequest::ChangeServer { name, change }).await? {
+            MetaReply::ClusterMap(map) => Ok(*map),
             _ => Err(Error::unexpected_reply()),
         }
     }

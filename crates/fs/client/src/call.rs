@@ -204,13 +204,37 @@ impl<E: Env> Core<E> {
         // The first attempt has all of the time, and the connection's own time-out is that long.
         let left =
             if attempts.number == 1 { usual } else { attempts.deadline.remaining(&self.env).min(usual) };
-        let result = exchange_within((usual, left), connection, call).await;
+        let mut result = exchange_within((usual, left), connection, call).await;
+        if result.is_ok()
+            && self.has_other_map(connection.map_version)
+            && let Err(error) = self.fetch_map(connection, result.as_ref().ok()).await
+        {
+            result = Err(error);
+        }
         if result.is_ok() {
             self.answered_at_ns.fetch_max(sent_at.0, Relaxed);
             // The server handles the requests of one connection in order.
             pooled.unacknowledged.clear();
         }
         Ok(result)
+    }
+
+    /// Fetches the cluster map, before a reply is used that may name new targets.
+    async fn fetch_map(&self, connection: &mut Connection<E>, reply: Option<&MetaReply>) -> io::Result<()> {
+        if let Some(MetaReply::ClusterMap(map)) = reply {
+            self.take_map((**map).clone());
+            return Ok(());
+        }
+        let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::ClusterMap };
+        self.counters.meta_messages.one();
+        match connection.exchange(Family::Meta, &call).await? {
+            MetaReply::ClusterMap(map) => {
+                self.take_map(*map);
+                Ok(())
+            }
+            MetaReply::Failed(error) => Err(io::Error::other(error)),
+            _ => Err(unexpected_reply()),
+        }
     }
 
     /// Drops a connection that failed. Returns an error if another connection is not worth trying.

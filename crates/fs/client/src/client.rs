@@ -52,9 +52,21 @@ impl<E: Env> Client<E> {
         self.session.core.session_id
     }
 
-    /// Servers and targets of the cluster.
-    pub fn map(&self) -> &ClusterMap {
-        &self.session.core.map
+    /// Servers and targets of the cluster, as far as this client knows them: from the cluster file until the first answer
+    /// of the metadata server.
+    pub fn map(&self) -> Arc<ClusterMap> {
+        self.session.core.map()
+    }
+
+    /// Asks the metadata server for the servers and targets of the cluster.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn fetch_map(&self) -> Result<Arc<ClusterMap>> {
+        match self.session.call(Effect::Repeatable, MetaRequest::ClusterMap).await? {
+            MetaReply::ClusterMap(_) => Ok(self.map()),
+            _ => Err(Error::unexpected_reply()),
+        }
     }
 
     /// Options of this client.
@@ -116,12 +128,7 @@ impl<E: Env> Client<E> {
     pub fn after_fork_in_child(&self) -> Self {
         self.session.core.abandon();
         let core = &self.session.core;
-        let fresh = Core::new(
-            core.env.clone(),
-            Arc::clone(&core.map),
-            core.options.clone(),
-            core.credentials.clone(),
-        );
+        let fresh = Core::new(core.env.clone(), core.map(), core.options.clone(), core.credentials.clone());
         Self { session: Session { core: Arc::new(fresh), on_behalf: self.session.on_behalf.clone() } }
     }
 

@@ -1,5 +1,6 @@
 //! Connecting to a server, and the greeting on a new connection.
 
+use crate::call::Effect;
 use crate::connection::{Area, Connection, describe};
 use crate::core::Core;
 use crate::deadline::Deadline;
@@ -8,10 +9,12 @@ use crate::options::Checksums;
 use crate::pool::PooledConnection;
 use crate::server::{ConnectPolicy, Server};
 use std::io;
+use std::pin::Pin;
 use weft_core::Nanos;
 use weft_env::{Address, Conn, Env, Peer};
 use weft_wire::greeting::{Caller, GreetingError};
 use weft_wire::hello::{Names, Opening, Process};
+use weft_wire::meta::MetaRequest;
 use weft_wire::{Errno, Link, WireError, is_other_version};
 
 /// First and longest pause between attempts to connect; the pause doubles.
@@ -79,6 +82,9 @@ pub(crate) async fn connect<E: Env>(
     let start = core.env.now();
     let mut pause = PAUSE_MIN;
     loop {
+        if server.entry().is_blank() {
+            return Err(server.unreachable("it is not part of the cluster".to_owned()));
+        }
         let policy = server.admit(core.env.now())?;
         let limit = core.options.connect_timeout.min(deadline.remaining(&core.env));
         let cause = match attempt(core, server, number, limit).await {
@@ -87,10 +93,20 @@ pub(crate) async fn connect<E: Env>(
                 core.counters.connections.one();
                 return Ok(connection);
             }
+            // Another server may have its former address.
+            Err(ConnectError::Refused(error)) if error.errno == Errno::EPROTO => {
+                match has_moved(core, server).await {
+                    true => continue,
+                    false => return Err(server.mark_refused(core.env.now(), error)),
+                }
+            }
             Err(ConnectError::Refused(error)) => return Err(server.mark_refused(core.env.now(), error)),
             Err(ConnectError::Local(errno)) => return Err(server.mark_local_failure(core.env.now(), errno)),
             Err(ConnectError::Io(error)) => describe(&error),
         };
+        if has_moved(core, server).await {
+            continue;
+        }
         let now = core.env.now();
         let is_over = now.saturating_sub(start) >= core.options.retry_for || deadline.has_passed(&core.env);
         if policy == ConnectPolicy::ProbeOnce || is_over {
@@ -99,6 +115,24 @@ pub(crate) async fn connect<E: Env>(
         core.env.sleep(pause).await;
         pause = Nanos((pause.0 * 2).min(PAUSE_MAX.0));
     }
+}
+
+/// Asks the metadata server whether a server that does not answer has other addresses now.
+async fn has_moved<E: Env>(core: &Core<E>, server: &Server<E>) -> bool {
+    let before = server.entry();
+    if server.id == core.map().metadata || !core.should_ask_for_map() {
+        return false;
+    }
+    ask_for_map(core).await;
+    *before != *server.entry()
+}
+
+/// Fetches the map. Its type is written out because this calls what connects, which calls this.
+fn ask_for_map<E: Env>(core: &Core<E>) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+    Box::pin(async move {
+        // The reply carries the version, so that the map is taken. Without a reply, the former map remains.
+        let _ = core.call_without_flush(None, Effect::Repeatable, MetaRequest::ClusterMap).await;
+    })
 }
 
 /// Reason why one attempt to connect failed.
@@ -160,14 +194,16 @@ async fn greet<E: Env>(
         Checksums::On => true,
         Checksums::Off => false,
     };
+    let map = core.map();
+    let entry = server.entry();
     let mut random = [0; 32];
     core.env.random(&mut random);
     let key = core.credentials.greeting_key();
     let caller = Caller {
         names: Names {
-            cluster: core.map.name.clone(),
+            cluster: map.name.clone(),
             cluster_id: core.cluster_id.get().copied().unwrap_or_default(),
-            server: server.entry().name.clone(),
+            server: entry.name.clone(),
             role: core.credentials.role.clone(),
             key: key.as_ref().map(|key| key.claims.clone()),
         },
@@ -194,14 +230,14 @@ async fn greet<E: Env>(
         Err(GreetingError::Io(error)) if is_other_version(&error) => {
             let text = format!(
                 "server {} at {address}: {error}, and restart the servers ('weft stop' stops those of an embedded cluster)",
-                server.entry().name
+                entry.name
             );
             return Err(ConnectError::Refused(WireError::new(Errno::EPROTO, text)));
         }
         Err(GreetingError::Io(error)) => return Err(ConnectError::Io(error)),
         Err(GreetingError::NoKey) => {
             let why = core.credentials.no_key.as_deref().unwrap_or("none was given");
-            let name = &server.entry().name;
+            let name = &entry.name;
             let text = format!("server {name} at {address} requires a key, and this process has none: {why}");
             return Err(ConnectError::Refused(WireError::new(Errno::EACCES, text)));
         }
@@ -209,8 +245,7 @@ async fn greet<E: Env>(
             let text = format!(
                 "{address} did not prove to be server {} of cluster {}: compare the key files of both sides, and the \
                  addresses in the cluster file",
-                server.entry().name,
-                core.map.name
+                entry.name, map.name
             );
             return Err(ConnectError::Refused(WireError::new(Errno::EACCES, text)));
         }
@@ -220,16 +255,16 @@ async fn greet<E: Env>(
         }
         Err(GreetingError::Refused(error)) => return Err(ConnectError::Refused(error)),
     };
-    if welcome.server != server.id {
+    // The numbers of a client that has no map yet follow from its cluster file, which may be older than the cluster.
+    if welcome.server != server.id && map.version != 0 {
         let text = format!(
             "{address} is answered by {} instead of {}: check the addresses in the cluster file",
-            welcome.server,
-            server.entry().name
+            welcome.server, entry.name
         );
         return Err(ConnectError::Refused(WireError::new(Errno::EPROTO, text)));
     }
     // The metadata server decides which cluster this is; the others have to agree.
-    let known = match server.id == core.map.metadata {
+    let known = match server.id == map.metadata {
         true => *core.cluster_id.get_or_init(|| welcome.cluster_id),
         false => core.cluster_id.get().copied().unwrap_or_default(),
     };
@@ -237,8 +272,7 @@ async fn greet<E: Env>(
         let text = format!(
             "server {} at {address} belongs to cluster {}, not to {known}, which has the same name: correct the \
              address or the cluster file; restart programs that were running while the cluster was formatted again",
-            server.entry().name,
-            welcome.cluster_id
+            entry.name, welcome.cluster_id
         );
         return Err(ConnectError::Refused(WireError::new(Errno::EINVAL, text)));
     }
@@ -255,6 +289,7 @@ async fn greet<E: Env>(
         area: Area::Unknown,
         next_request: 2,
         last_answered: 2,
+        map_version: 0,
     })
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Connection<E: Env> {
     pub(crate) area: Area<E::Shared>,
     pub(crate) next_request: u64,
     pub(crate) last_answered: u64,
+    /// Version of the cluster map in the latest reply.
+    pub(crate) map_version: u32,
 }
 
 /// Shared memory for payloads.
@@ -67,6 +69,7 @@ impl<E: Env> Connection<E> {
             return Err(Malformed::Field("request").into());
         }
         self.replies_pending -= 1;
+        self.map_version = incoming.header.map_version;
         Ok(incoming)
     }
 

@@ -11,24 +11,34 @@ use crate::pending_unlocks::PendingUnlocks;
 use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::server::Server;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use parking_lot::{Mutex, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use weft_core::{ClusterId, Nanos, ServerId, TargetId};
 use weft_env::{Env, Notify, Processor};
+use weft_wire::cluster::ServerEntry;
 use weft_wire::hello::SessionId;
 use weft_wire::meta::HandleId;
 use weft_wire::{ClusterMap, Errno};
 
+/// Shortest time between two questions for the map, while a server does not answer.
+const MAP_ASK_INTERVAL: Nanos = Nanos::from_s(1);
+
 /// One session: its servers, connections, opens and leases.
 pub(crate) struct Core<E: Env> {
     pub(crate) env: E,
-    pub(crate) map: Arc<ClusterMap>,
+    map: RwLock<Arc<ClusterMap>>,
+    /// Version of the map.
+    map_version: AtomicU32,
+    /// Time at which the metadata server was last asked for the map because another server did not answer.
+    map_asked_at: Mutex<Option<Nanos>>,
     pub(crate) options: ClientOptions,
     pub(crate) credentials: Credentials,
     pub(crate) session_id: SessionId,
     /// Identity of the cluster, learned from the metadata server.
     pub(crate) cluster_id: OnceLock<ClusterId>,
-    pub(crate) servers: Vec<Server<E>>,
+    /// The servers of the map, at the places of their numbers.
+    servers: boxcar::Vec<Box<Server<E>>>,
     /// Connections to the metadata server.
     pub(crate) metadata: Pool<E>,
     /// The single connection for events. There is only one, so that its loss is noticed.
@@ -65,9 +75,12 @@ impl<E: Env> Core<E> {
         let mut session = [0; 16];
         env.random(&mut session);
         let servers = (0..map.servers.len() as u32).map(ServerId);
-        let servers = servers.map(|id| Server::new(&env, id, Arc::clone(&map), &options));
+        let servers = servers.map(|id| Box::new(Server::new(&env, id, Arc::clone(&map), &options)));
         Self {
             servers: servers.collect(),
+            map_version: AtomicU32::new(map.version),
+            map_asked_at: Mutex::default(),
+            map: RwLock::new(map),
             metadata: Pool::new(&env, 0, options.metadata_connections_max),
             events: Pool::new(&env, options.metadata_connections_max, 1),
             registry: Registry::default(),
@@ -86,7 +99,6 @@ impl<E: Env> Core<E> {
             abandoned: AtomicBool::new(false),
             session_id: SessionId(u128::from_le_bytes(session)),
             env,
-            map,
             options,
             credentials,
         }
@@ -96,15 +108,67 @@ impl<E: Env> Core<E> {
         &self.servers[id.0 as usize]
     }
 
+    /// All servers of the map, those without an entry excepted.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Server<E>> {
+        self.servers.iter().map(|(_, server)| &**server).filter(|server| !server.entry().is_blank())
+    }
+
     pub(crate) fn metadata_server(&self) -> &Server<E> {
-        self.server(self.map.metadata)
+        self.server(self.map.read().metadata)
+    }
+
+    /// The cluster map as this client knows it.
+    pub(crate) fn map(&self) -> Arc<ClusterMap> {
+        Arc::clone(&self.map.read())
+    }
+
+    /// Whether the metadata server has another map than this client, as far as `version`, from a reply, tells.
+    pub(crate) fn has_other_map(&self, version: u32) -> bool {
+        version != 0 && version != self.map_version.load(Relaxed)
+    }
+
+    /// Takes the map that the metadata server sent.
+    pub(crate) fn take_map(&self, mut map: ClusterMap) {
+        let mut current = self.map.write();
+        if map.version == current.version {
+            return;
+        }
+        // The cluster file may have named servers that are not part of the cluster any more.
+        let count = self.servers.count().max(map.servers.len());
+        map.servers.resize_with(count, ServerEntry::default);
+        let map = Arc::new(map);
+        self.servers.iter().for_each(|(_, server)| server.take_map(&map));
+        for number in self.servers.count()..count {
+            let server = Server::new(&self.env, ServerId(number as u32), Arc::clone(&map), &self.options);
+            if self.is_kept() {
+                server.connections.keep_connected();
+            }
+            self.servers.push(Box::new(server));
+        }
+        self.map_version.store(map.version, Relaxed);
+        *current = map;
+    }
+
+    /// Whether to ask the metadata server for the map now, because another server does not answer. The answer is no to
+    /// clients without a map of the metadata server, and more often than once a second.
+    pub(crate) fn should_ask_for_map(&self) -> bool {
+        if self.map_version.load(Relaxed) == 0 {
+            return false;
+        }
+        let now = self.env.now();
+        let mut asked_at = self.map_asked_at.lock();
+        let is_due = asked_at.is_none_or(|at| now.saturating_sub(at) >= MAP_ASK_INTERVAL);
+        if is_due {
+            *asked_at = Some(now);
+        }
+        is_due
     }
 
     /// Returns the server that has `target`.
     pub(crate) fn route(&self, target: TargetId) -> Result<ServerId, Error> {
         const WHY: &str =
-            "the file lies on a target that the cluster file does not name: use the servers' cluster file";
-        self.map.server_of(target).ok_or(Error::misuse(Errno::EIO, WHY))
+            "the file lies on a target that is not part of the cluster: `weft target list` shows them";
+        self.map.read().server_of(target).ok_or(Error::misuse(Errno::EIO, WHY))
     }
 
     /// Returns the processor on which the calling task will wait, so that a server on this machine can work there too.
@@ -180,8 +244,9 @@ impl<E: Env> Core<E> {
         self.check_not_forked()?;
         let deadline = Deadline::begin(&self.env, self.options.connect_timeout);
         let mut result = Ok(());
-        for server in &self.servers {
-            let is_metadata = server.id == self.map.metadata;
+        let metadata = self.map().metadata;
+        for server in self.servers() {
+            let is_metadata = server.id == metadata;
             let pools = [Some(&server.connections), is_metadata.then_some(&self.metadata)];
             for pool in pools.into_iter().flatten().filter(|pool| !pool.is_connected()) {
                 let mut pooled = pool.acquire().await;
@@ -197,7 +262,7 @@ impl<E: Env> Core<E> {
     pub(crate) fn keep_connections(&self) {
         self.kept.store(true, Relaxed);
         self.metadata.keep_connected();
-        for server in &self.servers {
+        for (_, server) in &self.servers {
             server.connections.keep_connected();
         }
     }
@@ -212,7 +277,7 @@ impl<E: Env> Core<E> {
         self.abandoned.store(true, Relaxed);
         self.metadata.forget();
         self.events.forget();
-        for server in &self.servers {
+        for (_, server) in &self.servers {
             server.connections.forget();
             server.channel.forget();
         }

@@ -377,7 +377,7 @@ impl<E: Env> State<E> {
 
     pub(crate) fn device_error(&self, sub: &SubRequest, error: &io::Error) -> Error {
         let core = &self.session.core;
-        let server = core.map.server_of(sub.target).map(|id| core.server(id).entry().name.clone());
+        let server = core.map().server_of(sub.target).map(|id| core.server(id).entry().name.clone());
         Error::Device(Box::new(Device {
             server: server.unwrap_or_default(),
             datafile: format!("{}.{} on {}", self.record.file, sub.object, sub.target),

@@ -13,7 +13,7 @@ use crate::lease::LeaseChannel;
 use crate::log;
 use crate::options::ClientOptions;
 use crate::pool::Pool;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::{Nanos, ServerId};
@@ -37,7 +37,7 @@ pub(crate) const LEASE_CONNECTION_NUMBER: u32 = 1 << 17;
 /// One server of the cluster.
 pub(crate) struct Server<E: Env> {
     pub(crate) id: ServerId,
-    map: Arc<ClusterMap>,
+    map: RwLock<Arc<ClusterMap>>,
     /// Connections for data requests.
     pub(crate) connections: Pool<E>,
     /// Connection that leases belong to.
@@ -47,6 +47,20 @@ pub(crate) struct Server<E: Env> {
     outage: Mutex<Outage>,
     /// Incarnation of the server at the last greeting; 0 before.
     incarnation: AtomicU64,
+}
+
+/// Entry of a server in the cluster map.
+pub(crate) struct Entry {
+    map: Arc<ClusterMap>,
+    id: ServerId,
+}
+
+impl std::ops::Deref for Entry {
+    type Target = ServerEntry;
+
+    fn deref(&self) -> &ServerEntry {
+        self.map.server(self.id)
+    }
 }
 
 #[derive(Default)]
@@ -97,7 +111,7 @@ impl<E: Env> Server<E> {
     pub(crate) fn new(env: &E, id: ServerId, map: Arc<ClusterMap>, options: &ClientOptions) -> Self {
         Self {
             id,
-            map,
+            map: RwLock::new(map),
             connections: Pool::new(env, DATA_CONNECTION_NUMBER_FIRST, options.connections_max),
             channel: LeaseChannel::new(env),
             troubled: AtomicBool::new(false),
@@ -107,8 +121,20 @@ impl<E: Env> Server<E> {
     }
 
     /// Name and addresses of the server.
-    pub(crate) fn entry(&self) -> &ServerEntry {
-        &self.map.servers[self.id.0 as usize]
+    pub(crate) fn entry(&self) -> Entry {
+        Entry { map: Arc::clone(&self.map.read()), id: self.id }
+    }
+
+    /// Takes a new cluster map. A server that has moved is tried there at once.
+    pub(crate) fn take_map(&self, map: &Arc<ClusterMap>) {
+        let before = std::mem::replace(&mut *self.map.write(), Arc::clone(map));
+        if before.server(self.id) == map.server(self.id) {
+            return;
+        }
+        self.connections.disconnect_idle();
+        let mut outage = self.outage.lock();
+        self.troubled.store(false, Ordering::Relaxed);
+        *outage = Outage::default();
     }
 
     /// Returns whether the server may run on this machine: only then can memory and descriptors be shared.

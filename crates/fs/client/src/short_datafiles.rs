@@ -46,7 +46,7 @@ impl<E: Env> Core<E> {
         start: FileOffset,
         short: &ShortDatafile,
     ) -> Error {
-        let server = self.map.server_of(short.target).map(|id| self.server(id).entry().name.clone());
+        let server = self.map().server_of(short.target).map(|id| self.server(id).entry().name.clone());
         Error::Missing(Box::new(Missing {
             server: server.unwrap_or_default(),
             target: short.target,

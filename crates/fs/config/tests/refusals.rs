@@ -107,10 +107,10 @@ fn the_example_loads_and_shows_every_default_correctly() {
     assert_eq!(enabled.capacities(), [(TargetId(0), ByteLen(100 << 30))].into());
     enabled.servers[0].targets[0].capacity = None;
     // By default, targets have no compression of their own.
-    assert_eq!(enabled.compressions(), [(TargetId(0), "zstd".parse().expect("a setting"))].into());
+    assert_eq!(enabled.settings()[&TargetId(0)].compression, "zstd".parse().ok());
     enabled.servers[0].targets[0].compression = None;
     // On a small device, the default reserve is smaller.
-    assert_eq!(enabled.reserves()[&TargetId(0)], Reserve::Bytes(ByteLen(1 << 30)));
+    assert_eq!(enabled.settings()[&TargetId(0)].reserve, Some(Reserve::Bytes(ByteLen(1 << 30))));
     enabled.servers[0].targets[0].reserve = Reserve::Usual;
     enabled.servers[0].metadata.as_mut().expect("metadata").emulate = None;
     // By default there is no audit log, and no address of metrics.
@@ -304,13 +304,16 @@ fn values_are_read() {
     assert_eq!(target.integrity, Integrity::Crc32c);
     assert_eq!(cluster.servers[0].targets[0].integrity, Integrity::Off);
     assert_eq!(cluster.compression.map(|found| found.to_string()).as_deref(), Some("lz4/128KiB"));
-    let of_targets: Vec<_> =
-        cluster.compressions().iter().map(|(id, found)| (*id, found.to_string())).collect();
+    let of_targets: Vec<_> = cluster
+        .settings()
+        .into_iter()
+        .filter_map(|(id, settings)| Some((id, settings.compression?.to_string())))
+        .collect();
     assert_eq!(of_targets, [(target.id, "zstd:3/64KiB".to_owned())]);
     assert_eq!(target.capacity, Some(ByteLen(64 << 20)));
     let old_name = parse(&format!("{GOOD}room = \"64 MiB\"\n")).expect("the former name of the key");
     assert_eq!(old_name.servers[1].targets[0].capacity, Some(ByteLen(64 << 20)));
-    assert_eq!(cluster.reserves()[&target.id], Reserve::Percent(7));
+    assert_eq!(cluster.settings()[&target.id].reserve, Some(Reserve::Percent(7)));
     let least = format!("{GOOD}reserve = \"2 GiB\"\n");
     let least = parse(&least).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(least.servers[1].targets[0].reserve, Reserve::Bytes(ByteLen(2 << 30)));

@@ -1,5 +1,8 @@
 //! Identities of clusters and their targets, which keep them from being mistaken for one another.
 
+use crate::compression::CompressionSetting;
+use crate::reserve::Reserve;
+use crate::units::ByteLen;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -97,6 +100,24 @@ pub enum TargetState {
     Draining,
     /// Removed from the cluster; never used again.
     Retired,
+}
+
+/// Settings of a target that the metadata server needs to place files.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct TargetSettings {
+    /// Space that layouts may reserve; `None` for no limit.
+    pub capacity: Option<ByteLen>,
+    /// Space that new files leave free; `None` for a target that never becomes full.
+    pub reserve: Option<Reserve>,
+    /// Compression of new files on targets with the same setting.
+    pub compression: Option<CompressionSetting>,
+}
+
+impl TargetSettings {
+    /// Default settings with a capacity.
+    pub fn with_capacity(capacity: ByteLen) -> Self {
+        Self { capacity: Some(capacity), ..Self::default() }
+    }
 }
 
 impl TargetState {

@@ -37,7 +37,7 @@ pub mod units;
 
 pub use access::{Access, AccessHistory};
 pub use changed_ranges::ChangedRanges;
-pub use cluster::{AttachToken, ClusterId, TargetState, TargetUuid};
+pub use cluster::{AttachToken, ClusterId, TargetSettings, TargetState, TargetUuid};
 pub use compression::{
     CHUNK_LEN_DEFAULT, CHUNK_LEN_MAX, CHUNK_LEN_MIN, COMPRESSION_ATTRIBUTE, CodecPolicy, Compression,
     CompressionSetting, parse_compression,

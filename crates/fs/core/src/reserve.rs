@@ -1,9 +1,10 @@
 //! Space that stays free on a target: a target with less receives no new files.
 
 use crate::units::ByteLen;
+use serde::{Deserialize, Serialize};
 
 /// Amount of free space on a target's file system that new files must not use.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub enum Reserve {
     /// A fiftieth of the size, at most 1 GiB.
     #[default]

@@ -85,6 +85,7 @@ pub async fn start<E: Env, U: Underlying<E>>(
         security: Security::Mac,
         idle_exit: config.idle_exit,
         sample: None,
+        registers: false,
         join: Join::No,
         hooks: config.hooks.clone(),
     };

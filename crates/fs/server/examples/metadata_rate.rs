@@ -118,6 +118,7 @@ fn main() {
     let target = |n: u32| TargetEntry { id: TargetId(n), server: ServerId(n), class: "ssd".into() };
     let cluster = ClusterMap {
         name: "rate".into(),
+        version: 0,
         servers: (0..4).map(server).collect(),
         targets: (0..4).map(target).collect(),
         metadata: ServerId(0),

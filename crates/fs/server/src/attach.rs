@@ -6,12 +6,12 @@ use crate::metadata;
 use crate::peer::{PeerConnector, round_trip};
 use std::io;
 use std::sync::Arc;
-use weft_core::{AttachToken, ClusterId, Nanos, TargetId, TargetUuid};
+use weft_core::{AttachToken, ClusterId, Nanos, ServerId, TargetId, TargetUuid};
 use weft_env::Env;
 use weft_store::error::TargetError;
 use weft_store::identity::Identity;
 use weft_store::target::{Target, TargetSpec, Unattached};
-use weft_wire::cluster::ServerEntry;
+use weft_wire::cluster::{ServerEntry, TargetPlace};
 use weft_wire::hello::{Identity as User, SessionId};
 use weft_wire::keys::Revoked;
 use weft_wire::meta::{MetaCall, MetaReply, MetaRequest, TargetClaim, TargetRefusal, TargetVerdict};
@@ -57,6 +57,9 @@ pub enum AttachError {
     /// The metadata server refuses the request.
     #[error("the metadata server refuses to attach {0}: {1}")]
     Refused(TargetId, WireError),
+    /// The metadata server refuses the server.
+    #[error("{0}")]
+    Server(WireError),
     /// The metadata server does not report the revoked keys.
     #[error("the metadata server does not report the revoked keys: {0}")]
     Keys(WireError),
@@ -129,11 +132,40 @@ impl<E: Env> Registrar<E> {
         }
     }
 
-    /// Opens the target at `spec` if the record allows it.
+    /// Reports the addresses of a server, and returns its number; `None` if it does not register.
+    ///
+    /// # Errors
+    /// The process was asked to stop, or the metadata server refuses.
+    pub async fn register(&mut self, config: &ServerConfig) -> Result<Option<ServerId>, AttachError> {
+        if !config.registers || matches!(self.access, RecordAccess::Unregistered) {
+            return Ok(None);
+        }
+        let register = MetaRequest::RegisterServer {
+            name: config.name.clone(),
+            addresses: config.addresses.clone(),
+            targets: config.targets.iter().map(|target| target.id).collect(),
+            format: self.format,
+        };
+        match self.call(register).await? {
+            MetaReply::Registered { server } => Ok(Some(server)),
+            MetaReply::Failed(error) => Err(AttachError::Server(error)),
+            other => {
+                let detail = format!("unexpected reply: {other:?}");
+                Err(AttachError::Server(WireError::new(weft_wire::Errno::EPROTO, detail)))
+            }
+        }
+    }
+
+    /// Opens the target at `spec` if the record allows it. `place` says where it is; `None` from a server that does not
+    /// register.
     ///
     /// # Errors
     /// The metadata server refuses, or the target cannot be opened for another reason than its identity.
-    pub async fn attach(&mut self, spec: &TargetSpec) -> Result<Attached<E>, AttachError> {
+    pub async fn attach(
+        &mut self,
+        spec: &TargetSpec,
+        place: Option<TargetPlace>,
+    ) -> Result<Attached<E>, AttachError> {
         if let RecordAccess::Unregistered = self.access {
             return Ok(Attached::Yes(Box::new(Target::open(&self.env, spec).await?)));
         }
@@ -153,7 +185,7 @@ impl<E: Env> Registrar<E> {
         let identity = self.next(&found, spec, cluster, from);
         found.store(&identity).await?;
         let (uuid, to) = (identity.uuid, identity.latest);
-        let attach = MetaRequest::AttachTarget { target: spec.id, uuid, from, to };
+        let attach = MetaRequest::AttachTarget { target: spec.id, uuid, from, to, place };
         match self.request(spec.id, attach).await? {
             MetaReply::Done => {
                 // From now on only this token is valid: metadata with the previous one is an older copy.
@@ -190,21 +222,24 @@ impl<E: Env> Registrar<E> {
     }
 
     async fn request(&mut self, target: TargetId, request: MetaRequest) -> Result<MetaReply, AttachError> {
+        match self.call(request).await? {
+            MetaReply::Failed(error) => Err(AttachError::Refused(target, error)),
+            reply => Ok(reply),
+        }
+    }
+
+    async fn call(&mut self, request: MetaRequest) -> Result<MetaReply, AttachError> {
         let call = MetaCall { seq: 0, on_behalf: None, request };
-        let reply = match &mut self.access {
+        match &mut self.access {
             RecordAccess::Unregistered => unreachable!("there is no record"),
             RecordAccess::Local(service) => {
                 let root = User { uid: 0, gid: 0, groups: Vec::new() };
                 let context = service.connected(SessionId(0), 0, root, 0, true);
                 let reply = service.call(&context, call).await;
                 service.disconnected(context).await;
-                reply
+                Ok(reply)
             }
-            RecordAccess::Remote(remote) => remote.call(&self.env, &call).await?,
-        };
-        match reply {
-            MetaReply::Failed(error) => Err(AttachError::Refused(target, error)),
-            reply => Ok(reply),
+            RecordAccess::Remote(remote) => remote.call(&self.env, &call).await,
         }
     }
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use weft_core::Timestamp;
 use weft_env::Peer;
 use weft_wire::WireError;
+use weft_wire::cluster::ServerChange;
 use weft_wire::data::DataRequest;
 use weft_wire::keys::KeyId;
 use weft_wire::meta::{InodePath, MetaReply, MetaRequest, TargetChange};
@@ -184,6 +185,14 @@ pub(crate) fn of_metadata(request: &MetaRequest) -> Option<Audited> {
             action(word, format!("{target}{}", if lost { ", data lost" } else { "" }))
         }
         MetaRequest::AttachTarget { target, .. } => action("target.attach", target.to_string()),
+        MetaRequest::RegisterServer { name, .. } => action("server.register", format!("server {name}")),
+        MetaRequest::ChangeServer { name, change } => {
+            let word = match change {
+                ServerChange::Add => "server.add",
+                ServerChange::Remove => "server.remove",
+            };
+            action(word, format!("server {name}"))
+        }
         MetaRequest::SetLayout { at, .. } => action("layout.set", name(at)),
         MetaRequest::ChangeRules { at, .. } => action("rules.change", name(at)),
         MetaRequest::RevokeKeys { keys } => {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::cache::{CacheMode, EvictionPolicy};
 use weft_core::ibridge::{Decider, DeciderSpec, Policy, ServiceCurve, Thresholds, Weight};
-use weft_core::{ByteLen, CacheShare, Integrity, Nanos, ServerId, TargetId};
+use weft_core::{ByteLen, CacheShare, Integrity, Nanos, ServerId, TargetId, TargetSettings};
 use weft_env::Address;
 use weft_store::emulate::Emulation;
 use weft_store::fragments::LogSpec;
@@ -47,6 +47,10 @@ pub struct ServerConfig {
     pub sample: Option<NonZeroU32>,
     /// How targets and metadata become part of the cluster.
     pub join: Join,
+    /// Whether the server reports its addresses, and where it attached its targets, to the metadata service, which then
+    /// gives it its number. Only where that keeps the cluster map
+    /// ([`metadata::Options::keeps_map`](crate::metadata::Options::keeps_map)).
+    pub registers: bool,
     /// Facts and services of the environment.
     pub hooks: Hooks,
 }
@@ -70,6 +74,8 @@ pub struct TargetConfig {
     pub id: TargetId,
     /// Class of the target: `hdd`, `ssd`, `nvme` or any other name.
     pub class: String,
+    /// Settings that the metadata service needs to place files.
+    pub settings: TargetSettings,
     /// Directory of the target.
     pub path: PathBuf,
     /// How its datafiles are read and written.

@@ -229,6 +229,8 @@ async fn serve_metadata<E: Env>(
         }
         Err(bad) => weft_wire::meta::MetaReply::Failed(malformed(bad)),
     };
+    // After the request, so that no reply names a target that its version of the map does not have.
+    link.set_map_version(service.map_version());
     answer(link, entry, incoming, &reply).await
 }
 

@@ -57,6 +57,7 @@ use weft_store::datafile::DatafileKey;
 use weft_store::error::DatafileError;
 use weft_store::target::{DatafileFormat, TargetSpec};
 use weft_wire::activity::TargetLatency;
+use weft_wire::cluster::TargetPlace;
 use weft_wire::data::{DataReply, DataRequest, DatafileId, PayloadLocation};
 use weft_wire::status::{RefusedTarget, TargetStatus};
 use weft_wire::{Capability, ClusterSecret, Errno, Incoming, Link, Rights, WireError};
@@ -193,7 +194,12 @@ impl<E: Env> DataService<E> {
                 emulate: wanted.emulate.clone(),
                 integrity: wanted.integrity,
             };
-            let target = match registrar.attach(&spec).await? {
+            let place = config.registers.then(|| TargetPlace {
+                server: config.server,
+                class: wanted.class.clone(),
+                settings: wanted.settings,
+            });
+            let target = match registrar.attach(&spec, place).await? {
                 Attached::Yes(target) => *target,
                 Attached::No(refusal) => {
                     let path = wanted.path.display().to_string();

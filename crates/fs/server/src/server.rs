@@ -201,7 +201,7 @@ impl Server {
     ///
     /// # Errors
     /// Any reason that prevents the start, with the remedy.
-    pub async fn start<E: Env>(env: E, config: ServerConfig) -> Result<ServerHandle<E>, StartError> {
+    pub async fn start<E: Env>(env: E, mut config: ServerConfig) -> Result<ServerHandle<E>, StartError> {
         let metadata = match config.metadata.clone() {
             Some(metadata) => Some(start_metadata(&env, &config, metadata).await?),
             None => None,
@@ -212,6 +212,9 @@ impl Server {
                 Some(service) => service.cluster_id(),
                 None => registrar.cluster_id().await?,
             };
+            if let Some(number) = registrar.register(&config).await? {
+                config.server = number;
+            }
             if let Some(revoked) = registrar.revoked_keys().await? {
                 config.secret.revoke(revoked.keys);
             }

@@ -3,7 +3,7 @@
 //! ```text
 //! offset size field
 //!      0    4 magic        "WEFT"
-//!      4    1 version     10
+//!      4    1 version     22
 //!      5    1 kind         0 request, 1 reply, 2 one-way (no reply follows)
 //!      6    1 family       0 hello, 1 data, 2 metadata, 3 status, 4 delegate
 //!      7    1 flags        bit 0: payload_check holds the payload's XXH3-64
@@ -14,7 +14,8 @@
 //!     24    8 payload_check  zero without the flag
 //!     32    1 attachments  descriptors that travel with this message, at most 8
 //!     33    2 waits_on     1 + the processor on which the sender waits for the reply; 0 if not given
-//!     35    5 reserved     zero
+//!     35    1 reserved     zero
+//!     36    4 map_version  version of the cluster map; zero if not given
 //!     40    4 body_crc     CRC-32 of the body, zero in a sealed message
 //!     44    4 header_crc   CRC-32 of bytes 0 to 43
 //! ```
@@ -34,7 +35,7 @@ pub const ATTACHMENTS_MAX: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"WEFT";
 /// Version of the protocol; both sides must use the same one.
-pub const VERSION: u8 = 21;
+pub const VERSION: u8 = 22;
 const FLAG_CHECK: u8 = 1;
 const FLAG_SEALED: u8 = 2;
 
@@ -88,6 +89,9 @@ pub struct Header {
     /// For a request between processes of one machine: the processor on which the sender waits for this reply and for
     /// no other. The server best executes the request there (see [`weft_env::Env::run_on`]).
     pub waits_on: Option<Processor>,
+    /// In a reply of the metadata service: version of the cluster map, which the client fetches if it has another one. 0
+    /// if not given.
+    pub map_version: u32,
 }
 
 /// Whether a message could not be received because the peer speaks another version of the protocol.
@@ -147,6 +151,7 @@ impl Header {
             is_sealed: false,
             attachments: 0,
             waits_on: None,
+            map_version: 0,
         }
     }
 
@@ -176,6 +181,7 @@ impl Header {
         out[32] = self.attachments;
         let waits_on = self.waits_on.map_or(0, |processor| processor.0.saturating_add(1));
         out[33..35].copy_from_slice(&waits_on.to_le_bytes());
+        out[36..40].copy_from_slice(&self.map_version.to_le_bytes());
         out[40..44].copy_from_slice(&self.body_crc.to_le_bytes());
         let crc = crc32fast::hash(&out[..44]);
         out[44..48].copy_from_slice(&crc.to_le_bytes());
@@ -222,7 +228,7 @@ impl Header {
         if bytes[7] & FLAG_CHECK == 0 && u64_at(24) != 0 {
             return Err(Malformed::Field("payload_check"));
         }
-        if bytes[35..40] != [0; 5] {
+        if bytes[35] != 0 {
             return Err(Malformed::Field("reserved"));
         }
         let header = Self {
@@ -236,6 +242,7 @@ impl Header {
             is_sealed,
             attachments: bytes[32],
             waits_on: u16::from_le_bytes([bytes[33], bytes[34]]).checked_sub(1).map(Processor),
+            map_version: u32_at(36),
         };
         if header.body_len > BODY_LEN_MAX {
             return Err(Malformed::Field("body_len"));
@@ -311,17 +318,18 @@ mod tests {
             is_sealed: false,
             attachments: 1,
             waits_on: Some(Processor(0x0202)),
+            map_version: 0x0d0c_0b0a,
         }
     }
 
     #[test]
     fn golden_bytes() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x15\x01\x01\x01");
+        expected.extend_from_slice(b"WEFT\x16\x01\x01\x01");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
-        expected.extend_from_slice(&[1, 3, 2, 0, 0, 0, 0, 0, 0xdd, 0xcc, 0xbb, 0xaa]);
+        expected.extend_from_slice(&[1, 3, 2, 0, 0x0a, 0x0b, 0x0c, 0x0d, 0xdd, 0xcc, 0xbb, 0xaa]);
         let crc = crc32fast::hash(&expected);
         expected.extend_from_slice(&crc.to_le_bytes());
         assert_eq!(sample().encode().as_slice(), expected);
@@ -334,11 +342,11 @@ mod tests {
     #[test]
     fn golden_bytes_of_a_sealed_message() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x15\x01\x01\x02");
+        expected.extend_from_slice(b"WEFT\x16\x01\x01\x02");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0; 8]);
-        expected.extend_from_slice(&[1, 3, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        expected.extend_from_slice(&[1, 3, 2, 0, 0x0a, 0x0b, 0x0c, 0x0d, 0, 0, 0, 0]);
         let crc = crc32fast::hash(&expected);
         expected.extend_from_slice(&crc.to_le_bytes());
         assert_eq!(sealed().encode().as_slice(), expected);

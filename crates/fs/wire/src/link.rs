@@ -21,6 +21,7 @@ pub struct Link<C: Conn> {
     checksums: bool,
     body_len_max: u32,
     waits_on: Option<Processor>,
+    map_version: u32,
     sealed: Option<Box<Sealed>>,
 }
 
@@ -56,6 +57,7 @@ impl<C: Conn> Link<C> {
             checksums: false,
             body_len_max: BODY_LEN_MAX,
             waits_on: None,
+            map_version: 0,
             sealed: None,
         }
     }
@@ -96,6 +98,11 @@ impl<C: Conn> Link<C> {
     pub fn set_waits_on(&mut self, processor: Option<Processor>) {
         self.waits_on = processor;
         self.conn.set_shares_processor(processor.is_some());
+    }
+
+    /// Sets the version of the cluster map that later replies carry.
+    pub fn set_map_version(&mut self, version: u32) {
+        self.map_version = version;
     }
 
     /// Sets whether payloads sent from now on carry checksums.
@@ -149,7 +156,8 @@ impl<C: Conn> Link<C> {
     }
 
     fn header(&self, kind: Kind, family: Family, request: u64) -> Header {
-        Header { is_sealed: self.sealed.is_some(), ..Header::new(kind, family, request) }
+        let map_version = if kind == Kind::Reply { self.map_version } else { 0 };
+        Header { is_sealed: self.sealed.is_some(), map_version, ..Header::new(kind, family, request) }
     }
 
     /// Encodes header and body into the outbox and seals them.

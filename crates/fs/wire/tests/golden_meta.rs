@@ -5,10 +5,12 @@ mod support;
 use weft_core::ibridge::Report;
 use weft_core::{
     AttachToken, ByteLen, ClassLayout, ClassPart, ClusterId, Component, FileId, FileOffset, Integrity,
-    Layout, Nanos, QuotaId, QuotaLimits, QuotaUsage, RecordedLens, Strip, TargetId, TargetState, TargetUuid,
-    Timestamp,
+    Layout, Nanos, QuotaId, QuotaLimits, QuotaUsage, RecordedLens, Reserve, ServerId, Strip, TargetId,
+    TargetSettings, TargetState, TargetUuid, Timestamp,
 };
+use weft_env::Address;
 use weft_wire::capability::{Capability, Rights, WriteLimit};
+use weft_wire::cluster::{ClusterMap, ServerChange, ServerEntry, TargetEntry, TargetPlace};
 use weft_wire::hello::Identity;
 use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::*;
@@ -319,8 +321,15 @@ fn encoded_requests_match_the_golden_bytes() {
             uuid: TargetUuid(300),
             from: Some(token(5)),
             to: token(6),
+            place: Some(TargetPlace { server: ServerId(300), class: "ssd".into(), settings: settings() }),
         },
-        MetaRequest::AttachTarget { target: TargetId(2), uuid: TargetUuid(300), from: None, to: token(1) },
+        MetaRequest::AttachTarget {
+            target: TargetId(2),
+            uuid: TargetUuid(300),
+            from: None,
+            to: token(1),
+            place: None,
+        },
         MetaRequest::Targets,
         MetaRequest::ChangeTarget { target: TargetId(2), change: TargetChange::Add },
         MetaRequest::ChangeTarget { target: TargetId(2), change: TargetChange::Replace { data_lost: true } },
@@ -352,8 +361,29 @@ fn encoded_requests_match_the_golden_bytes() {
         MetaRequest::CountTree(TreeStep { tree: FileId(300), dir: FileId(301), after: b"n".to_vec() }),
         MetaRequest::EndTreeCount { tree: FileId(300) },
         MetaRequest::LookUp { at: at("d") },
+        MetaRequest::ClusterMap,
+        MetaRequest::RegisterServer {
+            name: "node3".into(),
+            addresses: addresses(),
+            targets: vec![TargetId(2), TargetId(300)],
+            format: true,
+        },
+        MetaRequest::ChangeServer { name: "node3".into(), change: ServerChange::Add },
+        MetaRequest::ChangeServer { name: "node3".into(), change: ServerChange::Remove },
     ];
     support::check("meta_request.txt", &requests);
+}
+
+fn addresses() -> Vec<Address> {
+    vec![Address::Unix("/run/weft/node3".into()), Address::Tcp("node3".into(), 7411)]
+}
+
+fn settings() -> TargetSettings {
+    TargetSettings {
+        capacity: Some(ByteLen(1 << 40)),
+        reserve: Some(Reserve::Percent(5)),
+        compression: "zstd:3".parse().ok(),
+    }
 }
 
 fn quota() -> Quota {
@@ -530,6 +560,17 @@ fn encoded_replies_match_the_golden_bytes() {
         MetaReply::InlineBytes { size: ByteLen(300), bytes: b"ab".to_vec() },
         MetaReply::InlineWritten { offset: FileOffset(300) },
         MetaReply::LookedUp { attr: attr(false), leased: true },
+        MetaReply::ClusterMap(Box::new(ClusterMap {
+            name: "physics".into(),
+            version: 1_796_000_000,
+            servers: vec![
+                ServerEntry { name: "node3".into(), addresses: addresses() },
+                ServerEntry::default(),
+            ],
+            targets: vec![TargetEntry { id: TargetId(300), server: ServerId(0), class: "ssd".into() }],
+            metadata: ServerId(0),
+        })),
+        MetaReply::Registered { server: ServerId(300) },
         MetaReply::Growing(Box::new(Growing {
             cap: cap(),
             layout: layout(),

@@ -183,6 +183,7 @@ impl Servers {
         let start = |(id, server): (_, &weft_config::Server)| {
             let target = |target: &weft_config::Target| TargetConfig {
                 id: target.id,
+                settings: weft_core::TargetSettings::default(),
                 class: target.class.clone(),
                 path: target.path.clone(),
                 module: weft_store::target::Module::Buffered,
@@ -209,6 +210,7 @@ impl Servers {
                 security: weft_wire::hello::Security::Mac,
                 idle_exit: None,
                 sample: None,
+                registers: false,
                 join: Join::Format,
                 hooks: Hooks { log: Arc::new(|line| eprintln!("{line}")), ..Hooks::none() },
             };

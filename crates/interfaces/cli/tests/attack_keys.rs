@@ -15,8 +15,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weft_core::{AttachToken, ClusterId, FileId, Nanos, ObjectId, ServerId, TargetId, TargetUuid};
-use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
+use weft_env::{Address, Env};
+use weft_wire::cluster::ServerChange;
 use weft_wire::data::{DataReply, DataRequest, DatafileId};
 use weft_wire::greeting::{Caller, GreetingError, greet};
 use weft_wire::hello::{Identity, Names, Opening, Role, Security, SessionId};
@@ -700,6 +701,11 @@ fn administrate(meta: &mut Raw, data: &mut Raw) -> Vec<(&'static str, Result<(),
             "change",
             meta.meta(None, MetaRequest::ChangeTarget { target, change: TargetChange::Activate }).map(drop),
         ),
+        (
+            "server",
+            meta.meta(None, MetaRequest::ChangeServer { name: "s1".into(), change: ServerChange::Remove })
+                .map(drop),
+        ),
         ("revoked", meta.meta(None, MetaRequest::RevokedKeys).map(drop)),
         ("revoke", meta.meta(None, MetaRequest::RevokeKeys { keys: vec![KeyId(77)] }).map(drop)),
         ("list", data.data(&DataRequest::ListDatafiles { target, after: None, limit: 1 }).map(drop)),
@@ -715,10 +721,17 @@ fn administrate(meta: &mut Raw, data: &mut Raw) -> Vec<(&'static str, Result<(),
 fn be_a_server(meta: &mut Raw, data: &mut Raw) -> Vec<(&'static str, Result<(), Errno>)> {
     let target = TargetId(1);
     let to = AttachToken { counter: 1 << 40, nonce: 1 };
-    let attach = MetaRequest::AttachTarget { target, uuid: TargetUuid(1), from: None, to };
+    let attach = MetaRequest::AttachTarget { target, uuid: TargetUuid(1), from: None, to, place: None };
+    let register = MetaRequest::RegisterServer {
+        name: "s1".into(),
+        addresses: vec![Address::Tcp("127.0.0.1".into(), 9)],
+        targets: vec![target],
+        format: true,
+    };
     let judge = MetaRequest::JudgeTarget { target, claim: TargetClaim::Blank, format: true };
     vec![
         ("attach", meta.meta(None, attach).map(drop)),
+        ("register", meta.meta(None, register).map(drop)),
         ("judge", meta.meta(None, judge).map(drop)),
         ("averages", meta.meta(None, MetaRequest::Averages { reports: vec![] }).map(drop)),
         ("tell", data.status(&StatusRequest::Revoke(Revoked { keys: vec![KeyId(78)] })).map(drop)),

@@ -2,12 +2,13 @@
 
 mod common;
 
+use common::mounts::{self, Mounted};
 use common::servers::Servers;
 use common::shown;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Limit for conditions that other processes bring about.
@@ -301,65 +302,140 @@ fn the_last_target_of_a_class_is_not_drained() {
     assert!(refused.contains("holds data"), "{refused}");
 }
 
+/// A program that writes new files in `place`, compares them and removes most of them, until the file `stop` exists. It
+/// writes the number of its rounds to `rounds.NAME`, and says why it fails.
+fn writer(name: &str, place: &str) -> String {
+    format!(
+        "i=0
+        while [ ! -e stop ]; do
+            i=$((i + 1)); n=$((i % 40))
+            cat old$((i % 10)) > {place}/{name}$n || exit 1
+            cmp old$((i % 10)) {place}/{name}$n || exit 1
+            echo $i > rounds.{name}
+        done"
+    )
+}
+
+/// Waits until a [`writer`] has completed another round that began after this call.
+#[track_caller]
+fn goes_on(servers: &Servers, name: &str) {
+    let path = servers.path(&format!("rounds.{name}"));
+    for _ in 0..2 {
+        let _ = fs::remove_file(&path);
+        appears(&path);
+    }
+}
+
 #[test]
-fn a_new_target_joins_by_command_and_gets_its_share() {
+fn servers_and_targets_come_move_and_go_while_programs_and_mounts_run() {
     const FILES: usize = 10;
     let mut servers = Servers::started(2, "", "", "");
     with_files(&servers, FILES, 400_000);
+    let mount = mounts::possible().then(|| {
+        let (dir, log) = (servers.path("mount"), servers.path("mount.log"));
+        fs::create_dir(&dir).expect("made");
+        servers.weft(["mount", "--log", log.to_str().expect("text"), dir.to_str().expect("text")]);
+        Mounted(dir)
+    });
+    let spawn = |mut command: Command| {
+        command.current_dir(servers.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("it starts")
+    };
+    let by_library = spawn(servers.command(["run", "--", "sh", "-c", &writer("run", "/weft")]));
+    let mut on_mount = common::isolated("sh");
+    on_mount.args(["-c", &writer("mount", "mount")]);
+    let on_mount = mount.is_some().then(|| spawn(on_mount));
+    let both_go_on = |servers: &Servers| {
+        goes_on(servers, "run");
+        if on_mount.is_some() {
+            goes_on(servers, "mount");
+        }
+    };
+    both_go_on(&servers);
+
+    // A server needs an administrator's word. The metadata server is not restarted, and has no new cluster file.
+    let former = fs::read_to_string(servers.file()).expect("the cluster file");
     let id = servers.named("hdd");
-    let refused = servers.fails(1, ["target", "add", "2"]);
-    assert!(refused.contains("start the metadata server again"), "{refused}");
-    servers.stop(0);
-    servers.start(0);
-    servers.start(id);
-    let status = servers.command(["status"]).output().expect("weft starts");
-    assert!(shown(&status).contains("weft target add 2"), "{}", shown(&status));
-    servers.stop(id);
+    assert!(!servers.try_start(id), "a server that nobody has added starts");
+    assert!(servers.log(id).contains("weft server add s2"), "{}", servers.log(id));
     servers.weft(["server", "add", "s2"]);
-    assert_eq!(state(&servers, 2), "joining");
     servers.start(id);
     assert_eq!(state(&servers, 2), "active");
-    // Servers and clients with the former cluster file are restarted.
-    servers.stop(1);
-    servers.start(1);
+    let began = Instant::now();
+    while datafiles(&servers, id) == 0 {
+        assert!(began.elapsed() < DEADLINE, "nobody places files on the new target");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    both_go_on(&servers);
     let moved = servers.weft(["rebalance"]);
     assert!(moved.contains("moved ") && !moved.contains("moved 0 files"), "{moved}");
-    assert!(datafiles(&servers, id) > 0);
     hold(&servers, FILES);
-    assert!(servers.weft(["rebalance"]).contains("moved 0 files"), "it finishes");
-    let whole = fs::read_to_string(servers.file()).expect("the cluster file");
+    both_go_on(&servers);
 
-    // A cluster file that omits it is refused.
+    // A cluster file of before describes a way in.
+    let whole = fs::read_to_string(servers.file()).expect("the cluster file");
+    fs::write(servers.file(), &former).expect("written");
+    assert!(servers.weft(["status"]).contains("s2"), "{}", servers.weft(["status"]));
+    fs::write(servers.file(), &whole).expect("written");
+
+    // A server that omits its target is refused; so is the file by the check.
     let without = servers.path("without.toml");
-    fs::write(&without, servers.text_without(id)).expect("written");
+    fs::write(&without, whole.replace("id = 2", "id = 12")).expect("written");
     let check = ["config", "check", without.to_str().expect("text")];
     let refused = servers.fails(2, check);
     assert!(refused.contains("omits target 2") && refused.contains("weft target drain"), "{refused}");
     let right = servers.weft(["config", "check"]);
     assert!(right.contains("3 targets") && !right.contains("not compared"), "{right}");
     fs::copy(&without, servers.file()).expect("written");
-    servers.stop(0);
-    let unasked = servers.weft(check);
-    assert!(unasked.contains("2 targets") && unasked.contains("not compared with"), "{unasked}");
-    assert!(!servers.try_start(0), "it starts without target 2");
-    assert!(servers.log(0).contains("omits target 2"), "{}", servers.log(0));
-    fs::write(servers.file(), &whole).expect("written");
-    servers.start(0);
-    hold(&servers, FILES);
-
-    // The target leaves again.
-    let refused = servers.fails(1, ["server", "remove", "s2"]);
-    assert!(refused.contains("weft target drain 2"), "{refused}");
-    servers.weft(["target", "drain", "-q", "2"]);
-    let refused = servers.fails(2, check);
-    assert!(refused.contains("omits target 2"), "{refused}");
-    servers.weft(["server", "remove", "s2"]);
-    let right = servers.weft(check);
-    assert!(right.contains("2 targets") && !right.contains("not compared"), "{right}");
     servers.stop(id);
-    fs::write(servers.file(), servers.text_without(id)).expect("written");
+    assert!(!servers.try_start(id), "it starts without target 2");
+    assert!(servers.log(id).contains("omits target 2"), "{}", servers.log(id));
+
+    // It moves to another address. Programs wait for it meanwhile.
+    let (old, new) = (format!("run{id}/socket"), format!("run{id}/elsewhere"));
+    fs::write(servers.file(), whole.replace(&old, &new)).expect("written");
+    servers.start(id);
+    hold(&servers, FILES);
+    both_go_on(&servers);
+
+    // A second target of a known server.
+    let second = format!(
+        "[[server.target]]\nid = 7\nclass = \"hdd\"\npath = \"{}\"\n",
+        servers.path("target7").display()
+    );
+    fs::create_dir(servers.path("target7")).expect("a mount point");
+    fs::write(servers.file(), whole.replace(&old, &new) + &second).expect("written");
+    servers.weft(["target", "add", "7"]);
+    servers.stop(id);
+    servers.start(id);
+    assert_eq!(state(&servers, 7), "active");
+    both_go_on(&servers);
+
+    // The server leaves.
+    let refused = servers.fails(1, ["server", "remove", "s2"]);
+    assert!(refused.contains("weft target drain"), "{refused}");
+    servers.weft(["target", "drain", "-q", "2", "7"]);
+    servers.weft(["server", "remove", "s2"]);
+    servers.stop(id);
+    both_go_on(&servers);
+    assert!(!servers.weft(["status"]).contains("s2"));
+    assert!(!servers.try_start(id), "a server that was removed starts");
+    assert!(servers.log(id).contains("was removed"), "{}", servers.log(id));
+
+    fs::write(servers.path("stop"), "").expect("written");
+    for program in [Some(by_library), on_mount].into_iter().flatten() {
+        let ended = program.wait_with_output().expect("waited for");
+        assert!(ended.status.success(), "{}", shown(&ended));
+    }
+    drop(mount);
+    // The metadata server starts with a file that names the server that has left.
     servers.stop(0);
     servers.start(0);
+    assert!(servers.log(0).contains("names server s2, which was removed"), "{}", servers.log(0));
     hold(&servers, FILES);
+    let left = servers.fails(1, ["server", "remove", "s0"]);
+    assert!(left.contains("metadata"), "{left}");
+    let unknown = servers.fails(1, ["server", "remove", "s9"]);
+    assert!(unknown.contains("there are s0, s1"), "{unknown}");
     assert!(servers.weft(["fsck"]).contains(" 0 problems"));
 }

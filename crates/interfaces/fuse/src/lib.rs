@@ -148,7 +148,7 @@ pub fn mount(client: Client<RealEnv>, dir: &Path, options: &MountOptions) -> io:
 /// Whether all servers are on this host.
 fn is_colocated(client: &Client<RealEnv>) -> bool {
     let here = |address: &Address| matches!(address, Address::Unix(path) if path.exists());
-    client.map().servers.iter().all(|server| server.addresses.iter().any(here))
+    client.map().numbered().all(|(_, server)| server.addresses.iter().any(here))
 }
 
 /// Whether the kernel can let names expire, as Linux can since 6.2. On others a mount leases no names.

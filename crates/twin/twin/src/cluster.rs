@@ -75,6 +75,7 @@ impl Cluster {
             control: control.clone(),
             map: Arc::new(ClusterMap {
                 name: "twin".into(),
+                version: 0,
                 servers: (0..count)
                     .map(|id| ServerEntry {
                         name: server_name(id),
@@ -246,6 +247,7 @@ impl Cluster {
         let of_group = group.iter().flat_map(|group| &group.targets);
         let targets = of_group.zip(targets).map(|(spec, (disk, id))| TargetConfig {
             id,
+            settings: weft_core::TargetSettings::default(),
             class: spec.class.clone(),
             path: disk.mount.join("target"),
             module: spec.module,
@@ -277,6 +279,7 @@ impl Cluster {
             security: Security::Mac,
             idle_exit: None,
             sample: None,
+            registers: false,
             join: Join::No,
             hooks: Hooks { uid: USER, ..Hooks::none() },
         }

@@ -53,6 +53,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         is_sealed: false,
         attachments: 0,
         waits_on: Some(Processor(3)),
+        map_version: 0x0102_0304,
     };
     let plain = Header {
         kind: Kind::Reply,
@@ -80,7 +81,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         bad(7, 3),
         bad(7, 4),
         bad(32, 9),
-        bad(39, 1),
+        bad(35, 1),
         bad(19, 255),
         bad(23, 255),
     ]);

@@ -14,9 +14,10 @@ use weft_core::{
 };
 use weft_store::metadata::log_bytes::{frame, read};
 use weft_store::metadata::{
-    AllocatorRow, DentryRow, DumpError, DumpHeader, DumpReader, DumpWriter, Generations, Identity, IdsRow,
-    Inode, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow, ReapRow, ReplicaRow, ReplyRow, RevokedRow,
-    RuleRow, RulesRow, SpaceReservationRow, StartRow, Table, TargetRow, Untrusted, seal, sums_bytes,
+    AllocatorRow, ClusterMapRow, DentryRow, DumpError, DumpHeader, DumpReader, DumpWriter, Generations,
+    Identity, IdsRow, Inode, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow, ReapRow, ReplicaRow, ReplyRow,
+    RevokedRow, RuleRow, RulesRow, SpaceReservationRow, StartRow, Table, TargetRow, Untrusted, seal,
+    sums_bytes,
 };
 use weft_wire::hello::SessionId;
 use weft_wire::{ClusterSecret, SessionOwner};
@@ -25,7 +26,7 @@ const KEY: &[u8] = b"\0\0\0\0\0\0\0\x07";
 
 pub fn metadata_row(data: &[u8]) -> Outcome {
     let Some((&kind, value)) = data.split_first() else { return Outcome::Refused };
-    match kind % 14 {
+    match kind % 15 {
         0 => row::<Inode>(Table::Inodes, value),
         1 => row::<DentryRow>(Table::Dentries, value),
         2 => row::<ReapRow>(Table::Reap, value),
@@ -39,6 +40,7 @@ pub fn metadata_row(data: &[u8]) -> Outcome {
         11 => row::<OwnerRow>(Table::Owners, value),
         12 => row::<RevokedRow>(Table::Revoked, value),
         13 => row::<ReplicaRow>(Table::Replicas, value),
+        14 => row::<ClusterMapRow>(Table::Counters, value),
         _ => row::<StartRow>(Table::Counters, value),
     }
 }

@@ -6,7 +6,7 @@ use crate::seeds::encoded;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use weft_core::{ByteLen, ClassLayout, ClassPart, FileId, FileOffset, ServerId, TargetId};
+use weft_core::{ByteLen, ClassLayout, ClassPart, FileId, FileOffset, ServerId, TargetId, TargetSettings};
 use weft_env::sim::{Sim, SimEnv, SimpleDisk};
 use weft_server::Hooks;
 use weft_server::metadata::{Config, Removal, Service};
@@ -85,6 +85,7 @@ fn config() -> Config {
         |n: u32, class: &str| TargetEntry { id: TargetId(n), server: ServerId(n), class: class.into() };
     let cluster = ClusterMap {
         name: "fuzz".into(),
+        version: 0,
         servers: (0..3).map(server).collect(),
         targets: vec![target(0, "hdd"), target(1, "hdd"), target(2, "ssd")],
         metadata: ServerId(0),
@@ -99,7 +100,7 @@ fn config() -> Config {
     };
     config.options.root.uid = Some(0);
     // A small capacity, so that requests exhaust it.
-    config.options.capacities = [(TargetId(2), ByteLen(100_000))].into();
+    config.options.targets = [(TargetId(2), TargetSettings::with_capacity(ByteLen(100_000)))].into();
     config
 }
 

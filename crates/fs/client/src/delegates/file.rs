@@ -405,7 +405,7 @@ impl<E: Env> Delegates<E> {
     /// Whether all delegates are on this host.
     fn are_local(&self) -> bool {
         let is_local = |address: &Address| matches!(address, Address::Unix(_));
-        self.core.map.servers.iter().all(|entry| entry.addresses.iter().any(is_local))
+        self.core.map().servers.iter().all(|entry| entry.addresses.iter().any(is_local))
     }
 }
 

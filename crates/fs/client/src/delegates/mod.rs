@@ -166,8 +166,13 @@ impl<E: Env> Delegates<E> {
     ) -> Result<Self> {
         let delegates = job.delegates.len();
         let options = ClientOptions { retry_for: options.retry_for.min(RETRY_FOR), ..options };
-        let map =
-            ClusterMap { name: job.name, servers: job.delegates, targets: Vec::new(), metadata: ServerId(0) };
+        let map = ClusterMap {
+            name: job.name,
+            version: 0,
+            servers: job.delegates,
+            targets: Vec::new(),
+            metadata: ServerId(0),
+        };
         let core = Arc::new(Core::new(env, Arc::new(map), options, credentials));
         let incarnations = Arc::new(Incarnations::of(delegates));
         let mut calls = [Call::new(ServerId(0), DelegateRequest::Settings)];
@@ -203,7 +208,7 @@ impl<E: Env> Delegates<E> {
         self.core.abandon();
         let core = Core::new(
             self.core.env.clone(),
-            Arc::clone(&self.core.map),
+            self.core.map(),
             self.core.options.clone(),
             self.core.credentials.clone(),
         );

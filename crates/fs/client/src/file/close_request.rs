@@ -51,7 +51,7 @@ impl<E: Env> CloseRequest<E> {
         }
         let result = core.send_one_way(None, MetaRequest::Close { handle, summary }).await;
         if leased {
-            for server in &core.servers {
+            for server in core.servers() {
                 server.channel.return_released().await;
             }
         }

@@ -17,7 +17,7 @@ use weft_client::{
     Transport,
 };
 use weft_core::random::SplitMix64;
-use weft_core::{ByteLen, FileOffset, Nanos, Reserve, ServerId, TargetId};
+use weft_core::{ByteLen, FileOffset, Nanos, Reserve, ServerId, TargetId, TargetSettings};
 use weft_env::real::RealEnv;
 use weft_env::{Address, Env};
 use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, TargetConfig, metadata};
@@ -70,6 +70,7 @@ impl Plan {
         });
         let map = ClusterMap {
             name: "test".into(),
+            version: 0,
             servers: servers.collect(),
             targets: targets.collect(),
             metadata: ServerId(0),
@@ -104,6 +105,7 @@ impl Plan {
             secret: secret(),
             targets: vec![TargetConfig {
                 id: TargetId(id),
+                settings: weft_core::TargetSettings::default(),
                 class: self.map.targets[id as usize].class.clone(),
                 path: self.folders[id as usize].clone(),
                 module: Module::Buffered,
@@ -117,8 +119,13 @@ impl Plan {
             metadata: (id == 0).then(|| {
                 let mut config = metadata::Config::new(self.metadata.clone(), self.map.clone());
                 config.options.capability_life = self.capability_life;
-                config.options.capacities = self.capacities.clone();
-                config.options.reserves = self.reserves.clone();
+                let settings = |target| TargetSettings {
+                    capacity: self.capacities.get(&target).copied(),
+                    reserve: self.reserves.get(&target).copied(),
+                    compression: None,
+                };
+                let targets = self.map.targets.iter().map(|entry| entry.id);
+                config.options.targets = targets.map(|target| (target, settings(target))).collect();
                 config.options.poll_interval = self.ask_every;
                 config.options.inline_max = self.inline_max;
                 config
@@ -128,6 +135,7 @@ impl Plan {
             security: weft_wire::hello::Security::Mac,
             idle_exit: None,
             sample: None,
+            registers: false,
             join: Join::Format,
             hooks: Hooks {
                 memory: || ByteLen(1),

@@ -40,6 +40,7 @@ impl<E: Env> TestCluster<E> {
         let target = |id| TargetEntry { id: TargetId(id), server: ServerId(id), class: "hdd".into() };
         let map = ClusterMap {
             name: "test".into(),
+            version: 0,
             servers: servers
                 .map(|(id, address)| ServerEntry { name: format!("s{id}"), addresses: vec![address] })
                 .collect(),
@@ -55,6 +56,7 @@ impl<E: Env> TestCluster<E> {
         (ibridge.exchange, ibridge.stale) = (EXCHANGE, STALE);
         let target = TargetConfig {
             id: TargetId(id),
+            settings: weft_core::TargetSettings::default(),
             class: "hdd".into(),
             path: folder.join("target"),
             module: Module::Buffered,
@@ -83,6 +85,7 @@ impl<E: Env> TestCluster<E> {
             security: weft_wire::hello::Security::Mac,
             idle_exit: None,
             sample: None,
+            registers: false,
             join: Join::No,
             hooks: Hooks { log: Arc::new(move |line| lines.lock().push(line.to_owned())), ..Hooks::none() },
         }

@@ -1,5 +1,6 @@
 //! Compression settings: the choice for a new file, and the attribute that shows and sets them.
 
+use super::cluster_map::Settings;
 use super::fault::Outcome;
 use super::op::Op;
 use super::tables::put_inode;
@@ -23,6 +24,13 @@ pub struct DefaultCompression {
 }
 
 impl DefaultCompression {
+    /// Takes the settings of the targets of a new cluster map.
+    pub(super) fn set_targets(&mut self, settings: &Settings) {
+        let settings =
+            settings.iter().filter_map(|(target, settings)| Some((*target, settings.compression?)));
+        self.targets = settings.collect();
+    }
+
     /// Setting of a new file with this layout.
     pub(super) fn of(&self, layout: &Layout) -> Option<CompressionSetting> {
         let cluster = self.cluster.map(CompressionSetting::On);
@@ -59,7 +67,7 @@ impl Op<'_> {
                        `weft migrate --compress`";
         let mut setting = self.datafile_setting(file, &inode, value, written)?;
         if let Node::Regular { layout, .. } = &inode.node {
-            setting = setting.or_else(|| self.core.compression.of(layout));
+            setting = setting.or_else(|| self.core.compression.read().of(layout));
         }
         inode.set_compression(setting);
         inode.ctime = self.now;

@@ -1,6 +1,7 @@
 //! Choice of the layout of a new file, and validation of layout requests.
 
 use super::closed_targets::{ClosedTargets, Reason};
+use super::cluster_map::SharedMap;
 use super::fault::{Fault, Outcome};
 use std::num::NonZeroU16;
 use weft_core::parts::SpaceLeft;
@@ -9,8 +10,8 @@ use weft_core::{
     PlacementError, Start, Strip, TargetId,
 };
 use weft_store::metadata::LayoutChoice;
+use weft_wire::Errno;
 use weft_wire::meta::LayoutSpec;
-use weft_wire::{ClusterMap, Errno};
 
 /// Number of consecutive file ids after which the rotation of new files over the targets repeats.
 const ROTATED_IDS: u64 = 1 << 16;
@@ -27,13 +28,13 @@ type Strips = (TargetId, ByteLen);
 /// The targets of the cluster and its default placement.
 #[derive(Clone, Debug)]
 pub(super) struct Layouts {
-    cluster: ClusterMap,
+    map: SharedMap,
     default: Placement,
 }
 
 impl Layouts {
-    pub(super) fn new(cluster: ClusterMap, default: Placement) -> Self {
-        Self { cluster, default }
+    pub(super) fn new(map: SharedMap, default: Placement) -> Self {
+        Self { map, default }
     }
 
     /// Refuses requests that no file could satisfy.
@@ -58,7 +59,8 @@ impl Layouts {
         file: FileId,
     ) -> Outcome<Layout> {
         let file = placed_as(file);
-        let candidates = self.cluster.candidates();
+        let map = self.map.get();
+        let candidates = map.candidates();
         let open: Vec<Candidate<'_>> =
             candidates.iter().filter(|candidate| !closed.has(candidate.target)).copied().collect();
         // Blames closed targets if they are the cause. `of` are the classes that the file may use; `None` means all.
@@ -159,15 +161,17 @@ impl Layouts {
     }
 
     fn require_target(&self, target: TargetId) -> Outcome<()> {
-        if self.cluster.server_of(target).is_some() {
+        let map = self.map.get();
+        if map.server_of(target).is_some() {
             return Ok(());
         }
-        let known: Vec<String> = self.cluster.targets.iter().map(|entry| entry.id.0.to_string()).collect();
+        let known: Vec<String> = map.targets.iter().map(|entry| entry.id.0.to_string()).collect();
         Err(Fault::new(Errno::EINVAL, format!("no {target} here; there are {}", known.join(", "))))
     }
 
     fn require_class(&self, class: &str) -> Outcome<()> {
-        let mut known: Vec<&str> = self.cluster.targets.iter().map(|entry| entry.class.as_str()).collect();
+        let map = self.map.get();
+        let mut known: Vec<&str> = map.targets.iter().map(|entry| entry.class.as_str()).collect();
         known.sort_unstable();
         known.dedup();
         if known.contains(&class) {
@@ -271,6 +275,7 @@ mod tests {
     use crate::metadata::closed_targets::DownServer;
     use std::sync::Arc;
     use weft_core::{ClassPart, ServerId};
+    use weft_wire::ClusterMap;
     use weft_wire::cluster::TargetEntry;
 
     fn layouts() -> Layouts {
@@ -281,8 +286,9 @@ mod tests {
         };
         let targets =
             vec![target(0, 0, "hdd"), target(1, 1, "hdd"), target(2, 2, "ssd"), target(3, 3, "ssd")];
-        let cluster = ClusterMap { name: "c".into(), servers: vec![], targets, metadata: ServerId(0) };
-        Layouts::new(cluster, Placement::default())
+        let cluster =
+            ClusterMap { name: "c".into(), version: 0, servers: vec![], targets, metadata: ServerId(0) };
+        Layouts::new(SharedMap::new(cluster), Placement::default())
     }
 
     fn of(choice: &LayoutChoice) -> LayoutRequest {

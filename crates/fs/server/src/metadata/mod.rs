@@ -18,7 +18,8 @@
 //! | `compression` | choice of the compression of files |
 //! | `moves` | files that are being moved to other layouts |
 //! | `replicas`, `replica_space` | replicas of files, and their removal when targets fill up |
-//! | `server_health`, `closed_targets`, `targets`, `lineage` | state of servers and targets; file ids in use |
+//! | `cluster_map`, `targets`, `lineage` | servers and targets on record; file ids in use |
+//! | `server_health`, `closed_targets` | state of the data servers; targets that take no new files |
 //! | `pages`, `name_leases` | pages in the caches of mounts and delegates; names and attributes in those of mounts |
 //! | `paths` | paths of inodes, for `weft top` |
 //! | `tasks`, `reaper` | removal of the datafiles of removed files |
@@ -29,6 +30,7 @@ mod attrs;
 mod byte_leases;
 mod check;
 mod closed_targets;
+mod cluster_map;
 mod compression;
 mod destination;
 mod dump;
@@ -74,6 +76,7 @@ mod walk;
 mod xattr;
 
 pub use check::NamespaceCheck;
+pub use cluster_map::SharedMap;
 pub use compression::DefaultCompression;
 pub use layouts::placed_as;
 pub use locking::HostName;
@@ -88,7 +91,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::ibridge::PeerAverages;
-use weft_core::{ByteLen, Nanos, Placement, Reserve, TargetId};
+use weft_core::{ByteLen, Nanos, Placement, TargetId, TargetSettings};
 use weft_env::{Dir, Env};
 use weft_store::emulate::Emulation;
 use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
@@ -102,7 +105,7 @@ use weft_wire::{BoundSession, ClusterMap, SessionOwner};
 pub struct Config {
     /// Directory of the database.
     pub path: PathBuf,
-    /// Targets and servers of the cluster.
+    /// Targets and servers of the cluster, as the cluster file names them.
     pub cluster: ClusterMap,
     /// Whether a blank directory is formatted, which begins a new cluster.
     pub format: bool,
@@ -143,12 +146,13 @@ pub struct Options {
     pub root: RootOptions,
     /// Device whose time the database takes; `None` for the real one.
     pub emulate: Option<Emulation>,
-    /// Space that layouts may reserve on targets with limited space.
-    pub capacities: BTreeMap<TargetId, ByteLen>,
+    /// Settings of the targets in the cluster file.
+    pub targets: BTreeMap<TargetId, TargetSettings>,
+    /// Whether the database has the cluster map, and servers and targets register there. Otherwise the map is that of the
+    /// cluster file.
+    pub keeps_map: bool,
     /// Limits of one user. They do not apply to root and the user who runs the server.
     pub user: UserBounds,
-    /// Space that new files leave free on each target.
-    pub reserves: BTreeMap<TargetId, Reserve>,
     /// Maximum size of files whose bytes are in the database; 0 for none.
     pub inline_max: ByteLen,
     /// Whether the replies to all changes of names and attributes wait for their sync, also those to clients on this host.
@@ -201,9 +205,9 @@ impl Default for Options {
             grace: Nanos::from_s(3),
             root: RootOptions { uid: None, gid: 0, mode: 0o755 },
             emulate: None,
-            capacities: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            keeps_map: false,
             user: UserBounds::default(),
-            reserves: BTreeMap::new(),
             inline_max: ByteLen(0),
             syncs_all_names: false,
             poll_interval: None,
@@ -293,7 +297,6 @@ pub struct Service<E: Env> {
     dir: E::Dir,
     journal: Journal<E>,
     core: Core,
-    cluster: ClusterMap,
     hooks: Hooks,
     sessions: Mutex<Sessions>,
     locks: Mutex<Locks>,
@@ -308,6 +311,8 @@ pub struct Service<E: Env> {
     reap_work: E::Notify,
     /// Notified when the pollers of data servers must look again, or the service stops.
     watch_work: E::Notify,
+    /// Notified when the cluster map may have changed, or the service stops.
+    map_changed: E::Notify,
     /// Notified when space has become free, or waiting for it is pointless.
     freed: E::Notify,
     /// Notified when the copy of an inline file, or a lease of its bytes, has ended.
@@ -340,6 +345,11 @@ pub struct Service<E: Env> {
 }
 
 impl<E: Env> Service<E> {
+    /// Version of the cluster map, for the replies of the service.
+    pub(crate) fn map_version(&self) -> u32 {
+        self.core.map.get().version
+    }
+
     /// State of the service for `weft status`.
     pub async fn status(&self) -> MetadataStatus {
         // The database is read first, and each lock is released before the next one is taken: a task that holds one of
@@ -412,6 +422,7 @@ impl<E: Env> Service<E> {
         weft_env::Notify::notify_all(&self.hold_ended);
         weft_env::Notify::notify_all(&self.reap_work);
         weft_env::Notify::notify_all(&self.watch_work);
+        weft_env::Notify::notify_all(&self.map_changed);
     }
 
     fn is_stopping(&self) -> bool {

@@ -212,7 +212,7 @@ impl Op<'_> {
         let (layout, of_rule) =
             self.layout_of_new(t, spot, &LayoutRequest::from(request), directory.as_ref(), file)?;
         let compression = request.compression.or(of_rule).or_else(|| spot.dir_inode.compression_setting());
-        let compression = compression.or_else(|| self.core.compression.of(&layout));
+        let compression = compression.or_else(|| self.core.compression.read().of(&layout));
         let generations = Generations::default();
         let recorded = RecordedLens::NONE;
         let is_size_valid = is_size_valid || is_inline;

@@ -3,6 +3,7 @@
 use super::UserBounds;
 use super::byte_leases::ByteLeases;
 use super::closed_targets::ClosedTargets;
+use super::cluster_map::SharedMap;
 use super::compression::{DefaultCompression, datafile_settings};
 use super::fault::{Fault, Outcome};
 use super::fences::Fences;
@@ -19,7 +20,7 @@ use super::server_health::ServerHealth;
 use super::space_reservations::SpaceReservations;
 use super::targets::Registry;
 use super::unknown_writers::UnknownWriters;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,9 +42,13 @@ const LARGE_FILE_LEN_MIN: ByteLen = ByteLen::from_mib(16);
 
 /// State of the service apart from the database.
 pub(super) struct Core {
+    /// Servers and targets of the cluster.
+    pub map: SharedMap,
+    /// Whether the database has the map.
+    pub keeps_map: bool,
     pub layouts: Layouts,
     /// Compression of new files without another setting.
-    pub compression: DefaultCompression,
+    pub compression: RwLock<DefaultCompression>,
     pub reservations: SpaceReservations,
     /// Locked after the database if both are locked.
     pub rules: Mutex<Rules>,

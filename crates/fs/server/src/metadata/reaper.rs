@@ -1,6 +1,7 @@
 //! Removal of the datafiles of removed files: in batches, after the removal of the inode is durable, and repeated until
 //! every data server has confirmed.
 
+use super::cluster_map::SharedMap;
 use super::fault::Outcome;
 use crate::peer::{PeerConnector, receive, send};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +29,8 @@ pub trait Removal: Send + 'static {
     /// failed, each with a message for the log.
     async fn remove(&mut self, by_server: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String>;
 
-    /// Sets the identity of the cluster, before the first removal.
-    fn set_cluster(&mut self, _cluster: ClusterId) {}
+    /// Sets the identity and the map of the cluster, before the first removal.
+    fn set_cluster(&mut self, _cluster: ClusterId, _map: SharedMap) {}
 }
 
 /// A batch of files to remove.
@@ -65,18 +66,19 @@ pub(super) fn next_batch(s: &dyn Snapshot, cluster: &ClusterMap, after: FileId) 
 /// Access over the network, as a server of the cluster.
 pub struct LinkRemoval<E: Env> {
     connector: PeerConnector<E>,
-    cluster: ClusterMap,
+    map: SharedMap,
     links: BTreeMap<ServerId, Link<E::Conn>>,
     requests: u64,
 }
 
 impl<E: Env> LinkRemoval<E> {
     /// Creates the access to the servers of `cluster`.
-    pub fn new(env: E, cluster: ClusterMap, secret: ClusterSecret) -> Self {
+    pub fn new(env: E, cluster: &ClusterMap, secret: ClusterSecret) -> Self {
+        let map = SharedMap::new(cluster.clone());
         let (server, name) = (cluster.metadata, cluster.name.clone());
         let cluster_id = ClusterId::NONE;
         let connector = PeerConnector { env, server, cluster: name, cluster_id, secret, timeout: TIMEOUT };
-        Self { connector, cluster, links: BTreeMap::new(), requests: 0 }
+        Self { connector, map, links: BTreeMap::new(), requests: 0 }
     }
 }
 
@@ -88,7 +90,7 @@ impl<E: Env> LinkRemoval<E> {
         {
             return Ok(link);
         }
-        let mut link = self.connector.connect(self.cluster.server(server)).await?;
+        let mut link = self.connector.connect(self.map.get().server(server)).await?;
         send(&mut link, Family::Data, self.requests, request).await?;
         Ok(link)
     }
@@ -112,8 +114,10 @@ impl<E: Env> LinkRemoval<E> {
 }
 
 impl<E: Env> Removal for LinkRemoval<E> {
-    fn set_cluster(&mut self, cluster: ClusterId) {
+    fn set_cluster(&mut self, cluster: ClusterId, map: SharedMap) {
         self.connector.cluster_id = cluster;
+        self.connector.server = map.get().metadata;
+        self.map = map;
     }
 
     async fn remove(&mut self, by_server: BTreeMap<ServerId, Vec<DatafileId>>) -> BTreeMap<ServerId, String> {

@@ -368,11 +368,27 @@ impl<E: Env> Service<E> {
                 self.journal.durable(self.journal.now()).await?;
                 Ok(reply)
             }
-            R::AttachTarget { target, uuid, from, to } => {
+            R::AttachTarget { target, uuid, from, to, place } => {
                 self.require_server(call)?;
-                let reply = self.change(call, |t, op| op.attach_target(t, target, uuid, from, to)).await?;
+                let attach = |t: &mut dyn Transaction, op: &Op<'_>| {
+                    op.attach_target(t, target, uuid, (from, to), place)
+                };
+                let reply = self.change(call, attach).await?;
                 self.core.server_health.attached(target);
+                self.map_changed.notify_all();
                 Ok(reply)
+            }
+            R::ClusterMap => self.read(call, |_, op| Ok(op.cluster_map())),
+            R::RegisterServer { name, addresses, targets, format } => {
+                self.require_server(call)?;
+                let register = |t: &mut dyn Transaction, op: &Op<'_>| {
+                    op.register_server(t, &name, &addresses, &targets, format)
+                };
+                self.change(call, register).await
+            }
+            R::ChangeServer { name, change } => {
+                self.require_administrator(call)?;
+                self.change(call, |t, op| op.change_server(t, &name, change)).await
             }
             R::Targets => self.read(call, |_, op| Ok(op.targets())),
             R::ChangeTarget { target, change } => {
@@ -499,7 +515,8 @@ impl<E: Env> Service<E> {
     /// Stores the averages that a data server reports, and returns those of all targets.
     fn exchange_averages(&self, mut reports: Vec<Report>) -> Vec<Report> {
         // No more entries than there are targets.
-        reports.retain(|report| self.cluster.server_of(report.target).is_some());
+        let map = self.core.map.get();
+        reports.retain(|report| map.server_of(report.target).is_some());
         let (mut board, now) = (self.averages.lock(), self.env.now());
         board.take(&reports, now);
         board.reports(now)
@@ -636,6 +653,9 @@ fn is_administration(request: &MetaRequest) -> bool {
         request,
         R::JudgeTarget { .. }
             | R::AttachTarget { .. }
+            | R::ClusterMap
+            | R::RegisterServer { .. }
+            | R::ChangeServer { .. }
             | R::Targets
             | R::ChangeTarget { .. }
             | R::Lineage { .. }

@@ -10,10 +10,11 @@
 
 use super::Service;
 use super::closed_targets::{ClosedTargets, DownServer, Reason};
+use super::cluster_map::Settings;
 use super::keys::needs_revoked_list;
 use crate::peer::{PeerConnector, round_trip};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weft_core::parts::SpaceLeft;
@@ -39,14 +40,15 @@ const START_GRACE: Nanos = Nanos::from_s(5);
 /// Last known state of data servers and targets.
 #[derive(Default)]
 pub(super) struct ServerHealth {
-    /// Reserves of all targets that can be full.
-    reserves: BTreeMap<TargetId, Reserve>,
-    targets: BTreeMap<ServerId, Vec<TargetId>>,
     known: Mutex<KnownState>,
 }
 
 #[derive(Default)]
 struct KnownState {
+    /// Reserves of all targets that can be full.
+    reserves: BTreeMap<TargetId, Reserve>,
+    /// Targets by server.
+    targets: BTreeMap<ServerId, Vec<TargetId>>,
     spaces: BTreeMap<TargetId, Space>,
     down: BTreeMap<ServerId, Arc<DownServer>>,
     /// Targets that their servers refuse to use.
@@ -54,31 +56,42 @@ struct KnownState {
 }
 
 impl ServerHealth {
-    pub(super) fn new(reserves: BTreeMap<TargetId, Reserve>, cluster: &ClusterMap) -> Self {
+    pub(super) fn new(cluster: &ClusterMap, settings: &Settings) -> Self {
+        let health = Self::default();
+        health.set_map(cluster, settings);
+        health
+    }
+
+    /// Takes a new cluster map.
+    pub(super) fn set_map(&self, cluster: &ClusterMap, settings: &Settings) {
         let mut targets: BTreeMap<ServerId, Vec<TargetId>> = BTreeMap::new();
         for entry in &cluster.targets {
             targets.entry(entry.server).or_default().push(entry.id);
         }
-        Self { reserves, targets, known: Mutex::default() }
+        let reserves = settings.iter().filter_map(|(target, settings)| Some((*target, settings.reserve?)));
+        let mut known = self.known.lock();
+        known.down.retain(|server, _| targets.contains_key(server));
+        known.reserves = reserves.collect();
+        known.targets = targets;
     }
 
     /// Data servers that have targets.
-    pub(super) fn servers(&self) -> impl Iterator<Item = ServerId> {
-        self.targets.keys().copied()
+    pub(super) fn servers(&self) -> Vec<ServerId> {
+        self.known.lock().targets.keys().copied().collect()
     }
 
     /// Targets that take no new files.
     pub(super) fn closed(&self) -> ClosedTargets {
         let known = self.known.lock();
         let full = known.spaces.iter().filter_map(|(target, space)| {
-            let reserve = self.reserves.get(target)?;
+            let reserve = known.reserves.get(target)?;
             let full = Reason::Full { free: space.free, reserve: reserve.of(space.total) };
             reserve.is_reached(space.total, space.free).then_some((*target, full))
         });
         let mut closed = ClosedTargets(full.collect());
         closed.0.extend(known.refused.iter().map(|(id, why)| (*id, Reason::Refused(Arc::clone(why)))));
         for (server, down) in &known.down {
-            let targets = self.targets.get(server).into_iter().flatten();
+            let targets = known.targets.get(server).into_iter().flatten();
             closed.0.extend(targets.map(|target| (*target, Reason::Down(Arc::clone(down)))));
         }
         closed
@@ -88,7 +101,7 @@ impl ServerHealth {
     pub(super) fn limit(&self, left: &mut SpaceLeft) {
         let known = self.known.lock();
         for (target, left) in left {
-            if let (Some(space), Some(reserve)) = (known.spaces.get(target), self.reserves.get(target)) {
+            if let (Some(space), Some(reserve)) = (known.spaces.get(target), known.reserves.get(target)) {
                 *left = (*left).min(ByteLen(space.free.0.saturating_sub(reserve.of(space.total).0)));
             }
         }
@@ -97,9 +110,9 @@ impl ServerHealth {
     /// Bytes by which targets of a server have less free than [`ROOM_PERCENT`] of their reserve.
     pub(super) fn missing(&self, server: ServerId) -> BTreeMap<TargetId, ByteLen> {
         let known = self.known.lock();
-        let own = self.targets.get(&server).into_iter().flatten();
+        let own = known.targets.get(&server).into_iter().flatten();
         own.filter_map(|target| {
-            let (space, reserve) = (known.spaces.get(target)?, self.reserves.get(target)?);
+            let (space, reserve) = (known.spaces.get(target)?, known.reserves.get(target)?);
             let wanted = u128::from(reserve.of(space.total).0) * ROOM_PERCENT / 100;
             let missing = u64::try_from(wanted).unwrap_or(u64::MAX).saturating_sub(space.free.0);
             (space.total > ByteLen(0) && missing > 0).then_some((*target, ByteLen(missing)))
@@ -120,7 +133,7 @@ impl ServerHealth {
     /// Records which of its targets a server refuses.
     fn refused(&self, server: ServerId, refused: impl IntoIterator<Item = (TargetId, Arc<str>)>) {
         let mut known = self.known.lock();
-        let own = self.targets.get(&server).map_or(&[][..], Vec::as_slice);
+        let own = known.targets.get(&server).cloned().unwrap_or_default();
         known.refused.retain(|target, _| !own.contains(target));
         known.refused.extend(refused);
     }
@@ -140,13 +153,46 @@ impl ServerHealth {
 }
 
 impl<E: Env> Service<E> {
-    /// Polls a data server until the service ends.
-    pub(super) async fn watch_server(&self, server: ServerId, secret: ClusterSecret, every: Nanos) {
-        let entry = self.cluster.server(server);
+    /// Polls all data servers of the cluster map, as it changes, until the service ends.
+    pub(super) async fn watch_servers(self: Arc<Self>, secret: ClusterSecret, every: Nanos) {
+        let mut watched = BTreeSet::new();
+        loop {
+            let epoch = self.map_changed.epoch();
+            if self.is_stopping() {
+                return;
+            }
+            for server in self.core.server_health.servers() {
+                if watched.insert(server) {
+                    let started = Self::spawn_watcher(&self, server, &secret, every);
+                    if let Err(error) = started {
+                        watched.remove(&server);
+                        self.log(&format!("a server is not watched: {error}"));
+                    }
+                }
+            }
+            self.map_changed.wait(epoch, None).await;
+        }
+    }
+
+    /// Starts the task that polls a data server.
+    pub(super) fn spawn_watcher(
+        this: &Arc<Self>,
+        server: ServerId,
+        secret: &ClusterSecret,
+        every: Nanos,
+    ) -> std::io::Result<()> {
+        let (watcher, secret) = (Arc::clone(this), secret.clone());
+        let task = move || async move { watcher.watch_server(server, secret, every).await };
+        this.env.spawn("weft-watch", task)
+    }
+
+    /// Polls a data server until the service ends. While the server has no targets, it is not asked.
+    async fn watch_server(&self, server: ServerId, secret: ClusterSecret, every: Nanos) {
+        let map = self.core.map.get();
         let connector = PeerConnector {
             env: self.env.clone(),
-            server: self.cluster.metadata,
-            cluster: self.cluster.name.clone(),
+            server: map.metadata,
+            cluster: map.name.clone(),
             cluster_id: self.cluster_id(),
             secret,
             timeout: TIMEOUT,
@@ -159,13 +205,19 @@ impl<E: Env> Service<E> {
             if self.is_stopping() {
                 return;
             }
+            let entry = self.core.map.get().server(server).clone();
+            if entry.is_blank() || !self.core.server_health.servers().contains(&server) {
+                open_link = None;
+                self.watch_work.wait(epoch, Some(every)).await;
+                continue;
+            }
             number += 1;
             let polled = async {
                 let mut link: Link<E::Conn> = match open_link.take() {
                     Some(link) => link,
                     None => {
                         known_keys = None;
-                        connector.connect(entry).await?
+                        connector.connect(&entry).await?
                     }
                 };
                 if needs_revoked_list(known_keys, &secret) {
@@ -212,7 +264,7 @@ impl<E: Env> Service<E> {
             }),
         );
         if self.core.server_health.reported(server, used.map(space)) {
-            let name = &self.cluster.server(server).name;
+            let name = self.core.map.get().server(server).name.clone();
             self.log(&format!("server {name} answers again: it gets new files"));
             self.server_returned.store(true, Ordering::SeqCst);
             self.reap_work.notify_all();
@@ -224,10 +276,10 @@ impl<E: Env> Service<E> {
         if *failures < FAILURES_DOWN || self.env.now().saturating_sub(began) < START_GRACE {
             return;
         }
-        let name = &self.cluster.server(server).name;
+        let name = self.core.map.get().server(server).name.clone();
         let message =
             format!("server {name} does not answer: new files are placed on other servers: {cause}");
-        if self.core.server_health.down(server, name, cause) {
+        if self.core.server_health.down(server, &name, cause) {
             self.log(&message);
         }
     }
@@ -236,6 +288,7 @@ impl<E: Env> Service<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_core::TargetSettings;
     use weft_wire::cluster::TargetEntry;
 
     fn space(free: u64) -> Space {
@@ -243,12 +296,14 @@ mod tests {
     }
 
     fn health() -> ServerHealth {
-        let reserves = (0..3).map(|target| (TargetId(target), Reserve::Percent(10)));
+        let settings = TargetSettings { reserve: Some(Reserve::Percent(10)), ..TargetSettings::default() };
+        let settings = (0..3).map(|target| (TargetId(target), settings)).collect();
         // Targets 0 and 2 are on server 0, targets 1 and 3 on server 1.
         let target = |id| TargetEntry { id: TargetId(id), server: ServerId(id % 2), class: "hdd".into() };
         let targets = (0..4).map(target).collect();
-        let cluster = ClusterMap { name: "c".into(), servers: vec![], targets, metadata: ServerId(0) };
-        ServerHealth::new(reserves.collect(), &cluster)
+        let cluster =
+            ClusterMap { name: "c".into(), version: 0, servers: vec![], targets, metadata: ServerId(0) };
+        ServerHealth::new(&cluster, &settings)
     }
 
     #[test]
@@ -291,6 +346,6 @@ mod tests {
         assert_eq!(reopened.0.keys().map(|target| target.0).collect::<Vec<_>>(), [0, 1]);
         assert!(health.reported(ServerId(1), []) && !health.reported(ServerId(1), []));
         assert_eq!(health.closed().0.len(), 1);
-        assert_eq!(health.servers().collect::<Vec<_>>(), [ServerId(0), ServerId(1)]);
+        assert_eq!(health.servers(), [ServerId(0), ServerId(1)]);
     }
 }

@@ -7,10 +7,13 @@
 //! The sum for each target is a row of the database. It changes in the transaction that creates, removes or changes the
 //! layout, so it is exact after any crash. When a target gets a limit later, the next start computes its sum.
 
+use super::cluster_map::Settings;
 use super::fault::{Fault, Outcome};
 use super::tables::{put_row, row};
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 use weft_core::parts::SpaceLeft;
 use weft_core::{ByteLen, Layout, TargetId};
 use weft_store::metadata::{
@@ -20,17 +23,29 @@ use weft_wire::Errno;
 use weft_wire::meta::SpaceReservation;
 
 /// Targets with limited space.
-#[derive(Clone, Default, Debug)]
+#[derive(Default, Debug)]
 pub(super) struct SpaceReservations {
-    limits: BTreeMap<TargetId, ByteLen>,
+    limits: RwLock<Arc<Bytes>>,
 }
 
 /// Bytes by target.
 pub(super) type Bytes = BTreeMap<TargetId, ByteLen>;
 
 impl SpaceReservations {
-    pub(super) fn new(limits: BTreeMap<TargetId, ByteLen>) -> Self {
-        Self { limits }
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self { limits: RwLock::new(Arc::new(limits(settings))) }
+    }
+
+    fn limits(&self) -> Arc<Bytes> {
+        Arc::clone(&self.limits.read())
+    }
+
+    /// Takes the capacities of a new cluster map. A target that is neither limited now nor new gets its limit at the next
+    /// start, which computes its sum.
+    pub(super) fn set_limits(&self, settings: &Settings, is_new: impl Fn(TargetId) -> bool) {
+        let (before, mut now) = (self.limits(), limits(settings));
+        now.retain(|target, _| before.contains_key(target) || is_new(*target));
+        *self.limits.write() = Arc::new(now);
     }
 
     fn of(s: &dyn Snapshot, target: TargetId) -> Outcome<ByteLen> {
@@ -43,18 +58,18 @@ impl SpaceReservations {
         let left = |(target, limit): (&TargetId, &ByteLen)| {
             Self::of(s, *target).map(|promised| (*target, ByteLen(limit.0.saturating_sub(promised.0))))
         };
-        self.limits.iter().map(left).collect()
+        self.limits().iter().map(left).collect()
     }
 
     /// Bytes that a layout reserves on targets with a limit, in total.
     pub(super) fn reserved(&self, layout: &Layout) -> u64 {
-        let limited = |(target, _): &(TargetId, ByteLen)| self.limits.contains_key(target);
+        let limited = |(target, _): &(TargetId, ByteLen)| self.limits().contains_key(target);
         layout.space_reservations().into_iter().filter(limited).map(|(_, bytes)| bytes.0).sum()
     }
 
     /// Checks that the space a layout reserves is available; the space of `besides` counts as free.
     pub(super) fn require(&self, s: &dyn Snapshot, layout: &Layout, besides: Option<&Layout>) -> Outcome<()> {
-        if self.limits.is_empty() || layout.components().len() == 1 {
+        if self.limits().is_empty() || layout.components().len() == 1 {
             return Ok(()); // almost every file
         }
         let left = self.available(s)?;
@@ -63,7 +78,7 @@ impl SpaceReservations {
             let more = besides.get(&target).map_or(0, |bytes| bytes.0);
             let left = left.get(&target).map(|left| ByteLen(left.0.saturating_add(more)));
             if let Some(left) = left.filter(|left| *left < bytes) {
-                let limit = self.limits.get(&target).copied().unwrap_or_default();
+                let limit = self.limits().get(&target).copied().unwrap_or_default();
                 let detail = format!(
                     "{target} has {left} of its {limit} bytes of capacity left, and the layout reserves {bytes} \
                      there: end the part earlier, remove files that have parts there, or raise the target's \
@@ -93,11 +108,11 @@ impl SpaceReservations {
         layout: &Layout,
         change: impl Fn(u64, u64) -> u64,
     ) -> Outcome<()> {
-        if self.limits.is_empty() || layout.components().len() == 1 {
+        if self.limits().is_empty() || layout.components().len() == 1 {
             return Ok(()); // almost every file
         }
         for (target, bytes) in layout.space_reservations() {
-            if self.limits.contains_key(&target) {
+            if self.limits().contains_key(&target) {
                 let promised = ByteLen(change(Self::of(t, target)?.0, bytes.0));
                 put_row(t, Table::SpaceReservations, &target_key(target), &SpaceReservationRow { promised });
             }
@@ -112,7 +127,7 @@ impl SpaceReservations {
 
     /// The row of a file to be removed, if its layout can affect the reservations.
     pub(super) fn counted_row(&self, s: &dyn Snapshot, key: &[u8]) -> Outcome<Option<ReapRow>> {
-        if self.limits.is_empty() { Ok(None) } else { row(s, Table::Reap, key) }
+        if self.limits().is_empty() { Ok(None) } else { row(s, Table::Reap, key) }
     }
 
     /// Reservations for `weft status`.
@@ -124,7 +139,7 @@ impl SpaceReservations {
                 reserved,
             })
         };
-        self.limits.iter().map(status).collect()
+        self.limits().iter().map(status).collect()
     }
 
     /// Called at the start: creates the rows of targets with a limit, and deletes all others. New ones are computed.
@@ -134,12 +149,12 @@ impl SpaceReservations {
             rows.push(key.to_vec());
             Ok(Scan::Next)
         })?;
-        let limits: Vec<Vec<u8>> = self.limits.keys().map(|target| target_key(*target).to_vec()).collect();
+        let limits: Vec<Vec<u8>> = self.limits().keys().map(|target| target_key(*target).to_vec()).collect();
         rows.iter()
             .filter(|key| !limits.contains(key))
             .for_each(|key| t.delete(Table::SpaceReservations, key));
         let missing: Vec<TargetId> = self
-            .limits
+            .limits()
             .keys()
             .copied()
             .filter(|target| !rows.contains(&target_key(*target).to_vec()))
@@ -157,12 +172,12 @@ impl SpaceReservations {
 
     /// Wrong reservations: target, recorded bytes, correct bytes.
     pub(super) fn wrong(&self, s: &dyn Snapshot) -> Outcome<Vec<(TargetId, ByteLen, ByteLen)>> {
-        if self.limits.is_empty() {
+        if self.limits().is_empty() {
             return Ok(Vec::new());
         }
         let counted = counted(s)?;
         let mut wrong = Vec::new();
-        for target in self.limits.keys() {
+        for target in self.limits().keys() {
             let (has, right) = (Self::of(s, *target)?, counted.get(target).copied().unwrap_or_default());
             if has != right {
                 wrong.push((*target, has, right));
@@ -175,6 +190,10 @@ impl SpaceReservations {
     pub(super) fn correct(t: &mut dyn Transaction, target: TargetId, promised: ByteLen) {
         put_row(t, Table::SpaceReservations, &target_key(target), &SpaceReservationRow { promised });
     }
+}
+
+fn limits(settings: &Settings) -> Bytes {
+    settings.iter().filter_map(|(target, settings)| Some((*target, settings.capacity?))).collect()
 }
 
 /// Bytes that all layouts reserve, by target.

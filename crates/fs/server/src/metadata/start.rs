@@ -1,6 +1,7 @@
 //! Start and end of the service.
 
 use super::byte_leases::ByteLeases;
+use super::cluster_map::{self, Settings, SharedMap};
 use super::fault::{Fault, Outcome};
 use super::fences::Fences;
 use super::layouts::Layouts;
@@ -22,7 +23,7 @@ use super::targets::Registry;
 use super::unknown_writers::UnknownWriters;
 use super::{Config, LOCK_NOTIFIERS, Options, Service};
 use crate::config::Hooks;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Bound;
@@ -65,6 +66,11 @@ struct PreviousState {
     rules: Rules,
     quotas: Quotas,
     registry: Registry,
+    map: ClusterMap,
+    /// Settings of targets.
+    settings: Settings,
+    /// Servers of the cluster file that were removed.
+    removed_servers: Vec<String>,
     /// Whether no client could use a file that it had opened.
     unused: bool,
     /// Files with replicas.
@@ -83,14 +89,19 @@ impl<E: Env> Service<E> {
         secret: ClusterSecret,
         hooks: Hooks,
     ) -> Result<Arc<Self>, String> {
-        let removal = LinkRemoval::new(env.clone(), config.cluster.clone(), secret.clone());
+        let removal = LinkRemoval::new(env.clone(), &config.cluster, secret.clone());
         let poll_interval = config.options.poll_interval;
         let service = Self::start_with(env, config, secret.clone(), hooks, removal).await?;
-        for (server, every) in service.core.server_health.servers().zip(std::iter::repeat(poll_interval)) {
-            let Some(every) = every else { break };
-            let (watcher, secret) = (Arc::clone(&service), secret.clone());
-            let task = move || async move { watcher.watch_server(server, secret, every).await };
-            service.env.spawn("weft-watch", task).map_err(|error| format!("metadata service: {error}"))?;
+        let Some(every) = poll_interval else { return Ok(service) };
+        let describe = |error| format!("metadata service: {error}");
+        if service.core.keeps_map {
+            let watcher = Arc::clone(&service);
+            let task = move || watcher.watch_servers(secret, every);
+            service.env.spawn("weft-watchers", task).map_err(describe)?;
+        } else {
+            for server in service.core.server_health.servers() {
+                Self::spawn_watcher(&service, server, &secret, every).map_err(describe)?;
+            }
         }
         Ok(service)
     }
@@ -132,7 +143,13 @@ impl<E: Env> Service<E> {
                 begin(t, &options, journal.identity(), &cluster, hooks.uid, wall)
             })
             .map_err(|fault: Fault| describe(&fault.log_text()))?;
-        removal.set_cluster(journal.identity().id);
+        let map = SharedMap::new(before.map);
+        removal.set_cluster(journal.identity().id, map.clone());
+        for name in &before.removed_servers {
+            (hooks.log)(&format!(
+                "the cluster file names server {name}, which was removed from the cluster: it is ignored"
+            ));
+        }
         journal.durable(point).await.map_err(|error| describe(&error))?;
         journal.await_device().await;
 
@@ -144,6 +161,8 @@ impl<E: Env> Service<E> {
             true => UnknownWriters::new(FileId(0), Timestamp(0)),
             false => UnknownWriters::new(before.first_new, writers_until),
         };
+        let mut compression = options.compression;
+        compression.set_targets(&before.settings);
         let mut opens = Opens::default();
         before.replicated.iter().for_each(|file| opens.set_replicated(*file, true));
         let mut sessions = Sessions::default();
@@ -151,10 +170,12 @@ impl<E: Env> Service<E> {
         let service = Arc::new(Self {
             dir,
             core: Core {
-                layouts: Layouts::new(cluster.clone(), options.placement),
-                compression: options.compression,
+                layouts: Layouts::new(map.clone(), options.placement),
+                compression: RwLock::new(compression),
                 reservations: before.reservations,
-                server_health: ServerHealth::new(options.reserves, &cluster),
+                server_health: ServerHealth::new(&map.get(), &before.settings),
+                map,
+                keeps_map: options.keeps_map,
                 rules: Mutex::new(before.rules),
                 quotas: Mutex::new(before.quotas),
                 registry: before.registry,
@@ -191,7 +212,6 @@ impl<E: Env> Service<E> {
                 reap_wanted: AtomicBool::new(false),
                 freeing: Mutex::default(),
             },
-            cluster,
             hooks,
             sessions: Mutex::new(sessions),
             locks: Mutex::new(Locks::with_known_sessions(before.locked)),
@@ -202,6 +222,7 @@ impl<E: Env> Service<E> {
             event_changed: env.notify(),
             reap_work: env.notify(),
             watch_work: env.notify(),
+            map_changed: env.notify(),
             freed: env.notify(),
             hold_ended: env.notify(),
             reaper_ended: env.notify(),
@@ -279,7 +300,11 @@ fn begin(
         let clock = if options.without_registry { Timestamp(0) } else { now };
         lineage::begin(t, start.incarnation, crashed, clock)?;
     }
-    let registry = Registry::begin(t, identity, cluster, options.without_registry)?;
+    let (map, settings, removed_servers) = match options.keeps_map {
+        true => cluster_map::begin(t, cluster, &options.targets, now)?,
+        false => (cluster.clone(), options.targets.clone(), Vec::new()),
+    };
+    let registry = Registry::begin(t, identity, &map, options.without_registry)?;
     let mut replied = BTreeSet::new();
     t.scan(Table::Replies, Bound::Unbounded, &mut |key, _| {
         if let Some((session, _)) = key.split_first_chunk::<16>() {
@@ -294,7 +319,7 @@ fn begin(
         }
         Ok(Scan::Next)
     })?;
-    let reservations = SpaceReservations::new(options.capacities.clone());
+    let reservations = SpaceReservations::new(&settings);
     reservations.begin(t)?;
     super::owners::begin(t)?;
     let expected = !locked.is_empty() || count(t, Table::Orphans, 1)? > 0;
@@ -310,6 +335,9 @@ fn begin(
         rules: Rules::load(t)?,
         quotas: Quotas::load(t)?,
         registry,
+        map,
+        settings,
+        removed_servers,
         unused,
         replicated: replicated_files(t)?,
     })

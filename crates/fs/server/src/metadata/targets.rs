@@ -16,6 +16,7 @@ use weft_env::mutants::{Mutant, is_seeded};
 use weft_store::metadata::{
     Engine, Identity, Inode, Node, ReapRow, Scan, Snapshot, Table, TargetRow, Transaction, target_key,
 };
+use weft_wire::cluster::TargetPlace;
 use weft_wire::meta::{MetaReply, TargetChange, TargetClaim, TargetRecord, TargetRefusal, TargetVerdict};
 use weft_wire::{ClusterMap, Errno};
 
@@ -26,17 +27,17 @@ const REGISTRY: &[u8] = b"registry";
 pub(super) struct Registry {
     /// Identity of the cluster.
     pub cluster: ClusterId,
-    /// Whether all targets of the cluster file take new files without having joined.
+    /// Whether all targets of the cluster map take new files without having joined.
     is_off: bool,
-    /// Targets of the cluster file.
-    named: BTreeSet<TargetId>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
+    /// Targets of the cluster map.
+    named: BTreeSet<TargetId>,
     rows: BTreeMap<TargetId, TargetRow>,
-    /// Targets of the cluster file that take no new files, and why.
+    /// Targets of the cluster map that take no new files, and why.
     closed: BTreeMap<TargetId, &'static str>,
     /// Targets that attached after their latest recorded attach, which means that this is an older copy of the
     /// metadata.
@@ -74,15 +75,9 @@ impl Registry {
             }
             put_row(t, Table::Counters, REGISTRY, &());
         }
-        let registry = Self { cluster: identity.id, is_off, named, state: Mutex::default() };
         let rows = rows(t)?;
         let omitted = |(target, row): (&TargetId, &TargetRow)| {
-            let may_hold_data = match row.state {
-                TargetState::Active | TargetState::Draining => true,
-                TargetState::Joining => !row.uuid.is_none(),
-                TargetState::Retired => false,
-            };
-            (may_hold_data && !registry.named.contains(target)).then_some(target.0.to_string())
+            (row.may_hold_data() && !named.contains(target)).then_some(target.0.to_string())
         };
         let omitted: Vec<_> = rows.iter().filter_map(omitted).collect();
         if !omitted.is_empty() && !is_off {
@@ -93,9 +88,19 @@ impl Registry {
             );
             return Err(Fault::new(Errno::EINVAL, detail));
         }
-        registry.state.lock().rows = rows;
+        let registry = Self { cluster: identity.id, is_off, state: Mutex::default() };
+        {
+            let mut state = registry.state.lock();
+            (state.named, state.rows) = (named, rows);
+        }
         registry.update_closed();
         Ok(registry)
+    }
+
+    /// Takes the targets of a new cluster map.
+    pub fn set_named(&self, map: &ClusterMap) {
+        self.state.lock().named = map.targets.iter().map(|entry| entry.id).collect();
+        self.update_closed();
     }
 
     /// Adds the targets whose state excludes new files.
@@ -104,7 +109,7 @@ impl Registry {
         closed.0.extend(state.closed.iter().map(|(target, why)| (*target, Reason::State(why))));
     }
 
-    fn put(&self, t: &mut dyn Transaction, target: TargetId, row: TargetRow) {
+    pub fn put(&self, t: &mut dyn Transaction, target: TargetId, row: TargetRow) {
         put_row(t, Table::Targets, &target_key(target), &row);
         {
             let mut state = self.state.lock();
@@ -123,7 +128,7 @@ impl Registry {
             Some(TargetState::Retired) => Some("was removed from the cluster"),
             Some(TargetState::Joining) | None => Some("has not joined the cluster"),
         };
-        let closed = self.named.iter().filter_map(|target| Some((*target, why(target)?))).collect();
+        let closed = state.named.iter().filter_map(|target| Some((*target, why(target)?))).collect();
         state.closed = closed;
     }
 
@@ -245,7 +250,7 @@ impl Op<'_> {
     ) -> Outcome<MetaReply> {
         let registry = &self.core.registry;
         let row = row::<TargetRow>(s, Table::Targets, &target_key(target))?;
-        if !registry.named.contains(&target) {
+        if !self.core.keeps_map && !registry.state.lock().named.contains(&target) {
             let detail = format!(
                 "the metadata server's cluster file does not name {target}: give all servers the same cluster file, \
                  and start the metadata server again"
@@ -269,8 +274,8 @@ impl Op<'_> {
         t: &mut dyn Transaction,
         target: TargetId,
         uuid: TargetUuid,
-        from: Option<AttachToken>,
-        to: AttachToken,
+        (from, to): (Option<AttachToken>, AttachToken),
+        place: Option<TargetPlace>,
     ) -> Outcome<MetaReply> {
         let found = row::<TargetRow>(t, Table::Targets, &target_key(target))?;
         let state = match (&found, from) {
@@ -291,6 +296,7 @@ impl Op<'_> {
             }
         };
         self.core.registry.put(t, target, TargetRow { uuid, state, token: to, accepts: false });
+        self.place_target(t, target, place)?;
         Ok(MetaReply::Done)
     }
 
@@ -340,7 +346,9 @@ impl Op<'_> {
         let unknown =
             || refused(format!("{target} has not joined the cluster: `weft target add {}`", target.0));
         let changed = match (change, found) {
-            (TargetChange::Add, _) if !registry.named.contains(&target) => {
+            (TargetChange::Add, _)
+                if !self.core.keeps_map && !registry.state.lock().named.contains(&target) =>
+            {
                 return refused(format!(
                     "the metadata server's cluster file does not name {target}: add it there, on all hosts, and start \
                      the metadata server again"
@@ -382,6 +390,9 @@ impl Op<'_> {
             (TargetChange::Remove, Some(row)) => TargetRow { state: TargetState::Retired, ..row },
         };
         registry.put(t, target, changed);
+        if changed.state == TargetState::Retired {
+            self.forget_place(t, target)?;
+        }
         Ok(self.targets())
     }
 }

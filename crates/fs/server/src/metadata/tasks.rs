@@ -87,7 +87,8 @@ impl<E: Env> Service<E> {
     async fn reap_all<R: Removal>(&self, removal: &mut R) -> Vec<String> {
         let (mut after, mut down, mut failures) = (FileId(0), BTreeSet::new(), Vec::new());
         while !self.is_stopping() {
-            let batch = match self.journal.read(|s| next_batch(s, &self.cluster, after)) {
+            let map = self.core.map.get();
+            let batch = match self.journal.read(|s| next_batch(s, &map, after)) {
                 Ok(batch) => batch,
                 Err(fault) => {
                     failures.push(format!("{fault:?}"));

@@ -42,6 +42,7 @@ fn plan(folder: &Path, capability_life: Nanos) -> ServerConfig {
     config.targets.truncate(1);
     let map = ClusterMap {
         name: config.cluster.clone(),
+        version: 0,
         servers: vec![ServerEntry { name: config.name.clone(), addresses: vec![unix] }],
         targets: vec![TargetEntry { id: TargetId(0), server: ServerId(0), class: "ssd".into() }],
         metadata: ServerId(0),
@@ -55,6 +56,7 @@ fn plan(folder: &Path, capability_life: Nanos) -> ServerConfig {
     ServerConfig {
         metadata: Some(metadata),
         metadata_server: Some(map.server(map.metadata).clone()),
+        registers: false,
         join: Join::Format,
         ..config
     }

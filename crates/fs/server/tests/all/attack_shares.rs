@@ -64,6 +64,7 @@ fn stage<F: AsyncFnOnce(&Stage)>(change: impl FnOnce(&mut ServerConfig), test: F
         };
         let map = ClusterMap {
             name: CLUSTER.into(),
+            version: 0,
             servers: vec![server],
             targets: config.targets.iter().map(target).collect(),
             metadata: ServerId(0),
@@ -342,6 +343,7 @@ async fn stall(client: &mut Peer) {
     let cap = client.cap(77);
     let write = write_request(part, cap, 0, PAYLOAD_LEN_MAX);
     let header = Header {
+        map_version: 0,
         kind: Kind::Request,
         family: Family::Data,
         request: 1,

@@ -301,6 +301,7 @@ fn with_metadata(config: &mut ServerConfig) {
     let local = unix(&folder);
     let map = ClusterMap {
         name: config.cluster.clone(),
+        version: 0,
         servers: vec![ServerEntry { name: config.name.clone(), addresses: vec![local.clone()] }],
         targets: vec![TargetEntry { id: target.id, server: config.server, class: target.class.clone() }],
         metadata: config.server,
@@ -696,6 +697,7 @@ fn servers_reveal_nothing_to_an_impostor_on_a_stopped_servers_port() {
             };
             let map = ClusterMap {
                 name: CLUSTER.into(),
+                version: 0,
                 servers: vec![
                     ServerEntry { name: "alpha".into(), addresses: vec![] },
                     entry("b", &impostor.address),

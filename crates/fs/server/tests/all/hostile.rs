@@ -74,6 +74,7 @@ fn garbage_ends_one_connection_and_allocates_nothing() {
                 if round % 2 == 0 {
                     // A valid header with impossible lengths.
                     let header = Header {
+                        map_version: 0,
                         kind: Kind::Request,
                         family: [Family::Hello, Family::Data, Family::Meta, Family::Status][round % 4],
                         request: 1,

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::{
     ByteLen, ClassLayout, ClassPart, FileId, FileOffset, Layout, Pattern, RecordedLens, TargetId,
+    TargetSettings,
 };
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
@@ -57,9 +58,15 @@ fn rule(text: &str, layout: LayoutSpec) -> Rule {
     Rule { pattern: pattern(text), layout }
 }
 
+/// Settings of targets with these capacities.
+fn capacities(capacities: &[(u32, u64)]) -> BTreeMap<TargetId, TargetSettings> {
+    let settings = |capacity: u64| TargetSettings::with_capacity(ByteLen(capacity));
+    capacities.iter().map(|(id, capacity)| (TargetId(*id), settings(*capacity))).collect()
+}
+
 fn limited(path: PathBuf) -> Config {
     let mut config = config(path);
-    config.options.capacities = [(TargetId(2), ByteLen(CAPACITY)), (TargetId(3), ByteLen(CAPACITY))].into();
+    config.options.targets = capacities(&[(2, CAPACITY), (3, CAPACITY)]);
     config
 }
 
@@ -477,10 +484,9 @@ fn the_reservation_of_a_file_is_released_with_its_datafiles() {
 fn a_new_limit_counts_existing_layouts_and_a_removed_one_is_forgotten() {
     let dir = tempfile::tempdir().expect("a directory");
     block_on(async {
-        let begin = async |capacities: &[(u32, u64)]| {
+        let begin = async |limits: &[(u32, u64)]| {
             let mut config = config(dir.path().into());
-            config.options.capacities =
-                capacities.iter().map(|(id, capacity)| (TargetId(*id), ByteLen(*capacity))).collect();
+            config.options.targets = capacities(limits);
             start(&RealEnv::new(), config, &Removed::default()).await
         };
         let service = begin(&[]).await;
@@ -528,8 +534,7 @@ fn a_changed_limit_applies_from_the_next_start_and_keeps_reservations() {
     block_on(async {
         let begin = async |capacity: u64| {
             let mut config = config(dir.path().into());
-            config.options.capacities =
-                [(TargetId(2), ByteLen(capacity)), (TargetId(3), ByteLen(capacity))].into();
+            config.options.targets = capacities(&[(2, capacity), (3, capacity)]);
             start(&RealEnv::new(), config, &Removed::default()).await
         };
         let mut made = 0;

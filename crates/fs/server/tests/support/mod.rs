@@ -39,6 +39,7 @@ pub fn my_uid() -> u32 {
 pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerConfig {
     let target = |id, name: &str, module| TargetConfig {
         id: TargetId(id),
+        settings: weft_core::TargetSettings::default(),
         class: "ssd".into(),
         path: folder.join(name),
         module,
@@ -66,6 +67,7 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
         security: Security::Mac,
         idle_exit: None,
         sample: None,
+        registers: false,
         join: Join::No,
         hooks: Hooks {
             memory: || ByteLen(1),

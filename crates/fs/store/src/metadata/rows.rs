@@ -7,6 +7,7 @@
 //! | counters | `start` | [`StartRow`] |
 //! | counters | `restored` | [`RestoredRow`] |
 //! | counters | `registry` | nothing |
+//! | counters | `cluster map` | [`ClusterMapRow`] |
 //! | inodes | file id, 8 bytes big-endian | [`Inode`] |
 //! | dentries | directory's file id, then the name's bytes | [`DentryRow`] |
 //! | xattrs | file id, then the name's bytes | bytes |
@@ -36,8 +37,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use weft_core::replicas::Phase;
 use weft_core::{
     AttachToken, ByteLen, ClassLayout, Compression, CompressionSetting, FileId, FileOffset, Integrity,
-    Layout, Pattern, QuotaId, QuotaLimits, QuotaUsage, RecordedLens, TargetId, TargetState, TargetUuid,
-    Timestamp,
+    Layout, Pattern, QuotaId, QuotaLimits, QuotaUsage, RecordedLens, ServerId, TargetId, TargetSettings,
+    TargetState, TargetUuid, Timestamp,
 };
 
 /// Kind of an inode.
@@ -440,6 +441,57 @@ pub const LEASING_START_KEY: &[u8] = b"leasing start";
 /// Key of [`RestoredRow`] in counters.
 pub const RESTORED_KEY: &[u8] = b"restored";
 
+/// Key of [`ClusterMapRow`] in counters.
+pub const CLUSTER_MAP_KEY: &[u8] = b"cluster map";
+
+/// Servers and targets of the cluster, with their addresses and settings.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct ClusterMapRow {
+    /// Version, which each change raises.
+    pub version: u32,
+    /// Servers; the number of a server is its place in this list.
+    pub servers: Vec<ServerRow>,
+    /// Targets in ascending order.
+    pub targets: Vec<TargetPlaceRow>,
+}
+
+/// A server on record.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ServerRow {
+    /// Name.
+    pub name: String,
+    /// Addresses as text.
+    pub addresses: Vec<String>,
+    /// How the service knows the server.
+    pub state: ServerState,
+}
+
+/// How the metadata service knows a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ServerState {
+    /// By its cluster file only. The server has never started.
+    Named,
+    /// By an administrator's command. The targets of its next start may join.
+    Expected,
+    /// By the server's own report at its start.
+    Registered,
+    /// It was removed, and may not start any more.
+    Removed,
+}
+
+/// Where a target is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TargetPlaceRow {
+    /// Number of the target.
+    pub target: TargetId,
+    /// Server that has it.
+    pub server: ServerId,
+    /// Class.
+    pub class: String,
+    /// Settings.
+    pub settings: TargetSettings,
+}
+
 /// A registered target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TargetRow {
@@ -452,6 +504,17 @@ pub struct TargetRow {
     pub token: AttachToken,
     /// Accepts the next attach even if target and record disagree.
     pub accepts: bool,
+}
+
+impl TargetRow {
+    /// Whether the disk of the target may hold data of files.
+    pub fn may_hold_data(&self) -> bool {
+        match self.state {
+            TargetState::Active | TargetState::Draining => true,
+            TargetState::Joining => !self.uuid.is_none(),
+            TargetState::Retired => false,
+        }
+    }
 }
 
 /// Range of file ids allocated between a start and the next one.

@@ -7,12 +7,15 @@ use super::{
 };
 use crate::bounded;
 use crate::capability::Capability;
+use crate::cluster::ClusterMap;
 use crate::error::WireError;
 use crate::keys::Revoked;
 use crate::session::WalkProof;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
-use weft_core::{ByteLen, ClusterId, Compression, FileId, FileOffset, Integrity, Layout, RecordedLens};
+use weft_core::{
+    ByteLen, ClusterId, Compression, FileId, FileOffset, Integrity, Layout, RecordedLens, ServerId,
+};
 
 /// Directory entry.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -318,6 +321,13 @@ pub enum MetaReply {
         attr: Attr,
         /// Whether the session has leased name and attributes, as for [`Entry`].
         leased: bool,
+    },
+    /// Reply to `ClusterMap` and `ChangeServer`.
+    ClusterMap(Box<ClusterMap>),
+    /// Reply to `RegisterServer`.
+    Registered {
+        /// Number of the server.
+        server: ServerId,
     },
 }
 

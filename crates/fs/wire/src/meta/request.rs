@@ -7,6 +7,7 @@ use super::{
 };
 use crate::bounded;
 use crate::capability::Capability;
+use crate::cluster::{ServerChange, TargetPlace};
 use crate::keys::{KeyId, REVOKED_MAX};
 use crate::session::SessionName;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use weft_core::ibridge::Report;
 use weft_core::{
     AttachToken, ByteLen, FileId, FileOffset, QuotaId, QuotaLimits, RecordedLens, TargetId, TargetUuid,
 };
+use weft_env::Address;
 
 /// Request of a client to the metadata service. Requests marked M change metadata and carry a sequence number.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -459,6 +461,8 @@ pub enum MetaRequest {
         from: Option<AttachToken>,
         /// New token.
         to: AttachToken,
+        /// Where it attached; `None` from a server that does not register.
+        place: Option<TargetPlace>,
     },
     /// Lists the targets on record. Reply: `Targets`.
     Targets,
@@ -669,5 +673,28 @@ pub enum MetaRequest {
     LookUp {
         /// Name to look up in the directory `at.base`; or this inode, whose attributes are wanted.
         at: InodePath,
+    },
+    /// Returns the cluster map. Reply: `ClusterMap`.
+    ClusterMap,
+    /// Reports the addresses of a server that starts (M). Reserved for servers. Reply: `Registered`; `EPERM` for a server
+    /// that is not on record; `EINVAL` if one of its targets that may hold data is not among `targets`.
+    RegisterServer {
+        /// Name of the server.
+        name: String,
+        /// Its addresses.
+        #[serde(with = "crate::cluster::addresses")]
+        addresses: Vec<Address>,
+        /// Targets in its cluster file.
+        #[serde(deserialize_with = "bounded::vec::<_, _, AVERAGES_MAX>")]
+        targets: Vec<TargetId>,
+        /// Whether the administrator lets it join (`weft serve --format`).
+        format: bool,
+    },
+    /// Lets a server join, or removes it (M). Reserved for administrators. Reply: `ClusterMap`.
+    ChangeServer {
+        /// Name of the server.
+        name: String,
+        /// Change to make.
+        change: ServerChange,
     },
 }

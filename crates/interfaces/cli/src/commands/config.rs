@@ -1,15 +1,17 @@
 //! `weft config`.
 
+use super::serve::runs_here;
 use super::session::{Weft, why};
 use crate::failure::Failure;
 use crate::table::Table;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use weft_config::{Cluster, EXAMPLE};
 use weft_core::{Nanos, TargetState};
 use weft_env::real::block_on;
+use weft_wire::ClusterMap;
 use weft_wire::meta::TargetRecord;
 
 /// Maximum wait for the metadata server's reply during a check.
@@ -79,18 +81,26 @@ fn compare(cluster: Cluster) -> Result<Option<String>, Failure> {
     let file = cluster.file.display().to_string();
     let named: Vec<_> =
         cluster.servers.iter().flat_map(|server| &server.targets).map(|target| target.id).collect();
+    let here = cluster.servers.iter().filter(|server| runs_here(server));
+    let here: Vec<_> = here.map(|server| server.name.clone()).collect();
     let (sender, receiver) = mpsc::channel();
     // In a thread, because name resolution has no timeout.
     std::thread::spawn(move || sender.send(records(cluster)));
-    let records = match receiver.recv_timeout(ASK_TIMEOUT) {
-        Ok(Ok(records)) => records,
+    let (records, map) = match receiver.recv_timeout(ASK_TIMEOUT) {
+        Ok(Ok(found)) => found,
         Ok(Err(why)) => return Ok(Some(why)),
         Err(_) => {
             let limit = ASK_TIMEOUT.as_secs();
             return Ok(Some(format!("the metadata server does not answer within {limit} s")));
         }
     };
-    let omitted = records.iter().filter(|record| may_hold_data(record) && !named.contains(&record.target));
+    // The file need not name the targets of servers on other hosts.
+    let is_here = |target| {
+        let server = map.server_of(target).map(|server| &map.server(server).name);
+        server.is_some_and(|server| here.contains(server))
+    };
+    let omitted = records.iter().filter(|record| may_hold_data(record) && is_here(record.target));
+    let omitted = omitted.filter(|record| !named.contains(&record.target));
     let omitted: Vec<_> = omitted.map(|record| record.target.0.to_string()).collect();
     if omitted.is_empty() {
         return Ok(None);
@@ -100,8 +110,8 @@ fn compare(cluster: Cluster) -> Result<Option<String>, Failure> {
     Err(Failure::misuse(file, why).remedy(remedy))
 }
 
-/// Returns the targets on record.
-fn records(cluster: Cluster) -> Result<Vec<TargetRecord>, String> {
+/// Returns the targets on record, and the cluster map.
+fn records(cluster: Cluster) -> Result<(Vec<TargetRecord>, Arc<ClusterMap>), String> {
     weft_client::set_log(|_| ());
     let limit = Nanos::from_s(ASK_TIMEOUT.as_secs());
     let weft = Weft::of(cluster, |options| {
@@ -110,10 +120,11 @@ fn records(cluster: Cluster) -> Result<Vec<TargetRecord>, String> {
         options.retry_for = Nanos(0);
     });
     let weft = weft.map_err(|failure| failure.text().to_owned())?;
-    Ok(block_on(weft.client.targets()).map_err(|error| why(&error))?.1)
+    let records = block_on(weft.client.targets()).map_err(|error| why(&error))?.1;
+    Ok((records, weft.client.map()))
 }
 
-/// Whether the metadata server refuses a cluster file without this target.
+/// Whether the metadata server refuses a server whose cluster file omits this target.
 fn may_hold_data(record: &TargetRecord) -> bool {
     match record.state {
         TargetState::Active | TargetState::Draining => true,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use weft_config::Cluster;
-use weft_core::{Nanos, ServerId};
+use weft_core::Nanos;
 use weft_env::real::block_on;
 
 const AFTER: &str = "\
@@ -78,9 +78,7 @@ impl Mount {
         // Keeps idle servers from ending while no program reads or writes.
         let _held = crate::embedded::hold(&weft.cluster)?;
         // Report an unreachable cluster now, not at the first access.
-        let metadata: ServerId = weft.cluster.map().metadata;
-        block_on(weft.client.status(metadata))
-            .map_err(|error| Failure::new(self.dir.display(), why(&error)))?;
+        block_on(weft.client.fetch_map()).map_err(|error| Failure::new(self.dir.display(), why(&error)))?;
         let signals = Blocked::new(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]);
         let options = weft_fuse::MountOptions {
             allow_other: self.allow_other,

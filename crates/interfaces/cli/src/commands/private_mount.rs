@@ -12,7 +12,6 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
-use weft_core::ServerId;
 use weft_env::real::block_on;
 
 /// Serves the private mount. Only the preload library starts this command.
@@ -37,9 +36,8 @@ impl PrivateMount {
             listener => listener.map_err(failed)?,
         };
         let weft = Weft::for_mount(super::load(file)?, true)?;
-        let metadata: ServerId = weft.cluster.map().metadata;
         let mounted = weft_fuse::mount_private(weft.client.clone()).map_err(failed)?;
-        block_on(weft.client.status(metadata)).map_err(|error| Failure::new("private mount", why(&error)))?;
+        block_on(weft.client.fetch_map()).map_err(|error| Failure::new("private mount", why(&error)))?;
         println!("ready");
         detach_output();
         mounted.serve(&listener).map_err(failed)?;

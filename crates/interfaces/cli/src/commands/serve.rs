@@ -275,6 +275,7 @@ fn start(
         idle_exit: cluster.idle_exit,
         sample: server.sample,
         join,
+        registers: true,
         hooks: Hooks {
             memory: resident_memory,
             log: Arc::new(move |line| sink.line(line)),
@@ -298,16 +299,15 @@ fn metadata_config(
     let options = &mut config.options;
     options.accept_lost_log = accept_lost_log;
     options.placement = cluster.placement.clone();
-    options.compression =
-        metadata::DefaultCompression { cluster: cluster.compression, targets: cluster.compressions() };
+    options.compression = metadata::DefaultCompression { cluster: cluster.compression, ..Default::default() };
     options.inline_max = cluster.inline_max;
     options.grace = found.grace;
     options.syncs_all_names = found.syncs_all_names;
-    options.capacities = cluster.capacities();
+    options.targets = cluster.settings();
+    options.keeps_map = true;
     let weft_config::Limits { user_opens: opens, user_locks: locks, user_inodes: inodes, .. } =
         cluster.limits;
     options.user = metadata::UserBounds { opens, locks, inodes };
-    options.reserves = cluster.reserves();
     options.poll_interval = Some(ASK_EVERY);
     options.journal.cache_len = found.cache;
     options.journal.commit_delay = found.commit_delay;
@@ -344,6 +344,7 @@ fn target(cluster: &Cluster, target: &weft_config::Target, log: &Log) -> Result<
     Ok(TargetConfig {
         id: target.id,
         class: target.class.clone(),
+        settings: target.settings(),
         path: target.path.clone(),
         module: target.module,
         queue_depth: target.queue_depth,

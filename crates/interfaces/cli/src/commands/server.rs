@@ -1,19 +1,23 @@
 //! `weft server`: all targets of a server at once.
 
-use super::session::Weft;
+use super::session::{Weft, why};
 use super::target;
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
-use weft_config::Server as Entry;
-use weft_core::{TargetId, TargetState};
+use weft_core::TargetState;
+use weft_env::real::block_on;
+use weft_wire::cluster::ServerChange;
 use weft_wire::meta::TargetChange;
 
 const AFTER: &str = "\
-A server joins and leaves with its targets. To add one: add it and its targets to the end of the cluster file on all
-hosts, restart the metadata server, run `weft server add NAME`, and start the new server. To remove one: drain its
-targets with `weft target drain`, run `weft server remove NAME`, stop all servers, remove it from the cluster file on
-all hosts, and start the others.
+A server joins and leaves with its targets, while programs run. To add one: run `weft server add NAME`, write a cluster
+file on the new host that has the sections of the metadata server and of the new server, and start it. To remove one:
+drain its targets with `weft target drain`, run `weft server remove NAME`, and stop it. To move one to another host or
+address: stop it, correct its address in the cluster file on its host, and start it there.
+
+The metadata server keeps servers, addresses and targets. Programs and mounts learn of changes from it, whatever their
+cluster files say.
 
 Examples:
   weft server add node3
@@ -29,14 +33,14 @@ pub struct Server {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Let blank directories become the targets of a server of the cluster file
+    /// Let a server start, and its blank directories become targets
     Add {
-        /// Name of the server in the cluster file
+        /// Name of the server in its cluster file
         server: String,
     },
-    /// Remove all targets of a server from the cluster for good; they must be drained first
+    /// Remove a server and all its targets from the cluster; the targets must be drained first
     Remove {
-        /// Name of the server in the cluster file
+        /// Name of the server
         server: String,
     },
 }
@@ -45,42 +49,42 @@ impl Server {
     /// Runs the command.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
-        let (name, change) = match &self.command {
-            Command::Add { server } => (server, TargetChange::Add),
-            Command::Remove { server } => (server, TargetChange::Remove),
-        };
-        let server = find(&weft, name)?;
-        let known = target::records(&weft)?;
-        let state = |id: TargetId| known.iter().find(|record| record.target == id).map(|record| record.state);
-        if change == TargetChange::Remove && server.metadata.is_some() {
-            return Err(Failure::new(format!("server {name}"), "it has the metadata of the cluster"));
-        }
-        let mut done = 0;
-        for found in &server.targets {
-            let is_done = match change {
-                TargetChange::Add => state(found.id).is_some_and(|state| state != TargetState::Joining),
-                _ => state(found.id).is_none_or(|state| state == TargetState::Retired),
-            };
-            if !is_done {
-                target::change(&weft, found.id, change)?;
-                done += 1;
+        match &self.command {
+            Command::Add { server } => {
+                change(&weft, server, ServerChange::Add)?;
+                outln!(
+                    "server {server} may join with its targets: start it (again) with `weft serve {server}`"
+                );
             }
-        }
-        match change {
-            TargetChange::Add => outln!("{done} targets of server {name} may join: start it (again)"),
-            _ => outln!(
-                "{done} targets of server {name} are removed: stop all servers, then remove it from the \
-                cluster file on all hosts"
-            ),
+            Command::Remove { server } => {
+                remove_targets(&weft, server)?;
+                change(&weft, server, ServerChange::Remove)?;
+                outln!(
+                    "server {server} is removed: stop it, and take it out of cluster files when convenient"
+                );
+            }
         }
         Ok(0)
     }
 }
 
-fn find<'a>(weft: &'a Weft, name: &str) -> Result<&'a Entry, Failure> {
-    weft.cluster.server(name).map(|(_, server)| server).ok_or_else(|| {
-        let file = weft.cluster.file.display();
-        Failure::misuse(format!("server {name:?}"), format!("{file} does not name it"))
-            .remedy("name it there first, with its targets, on all hosts")
-    })
+fn change(weft: &Weft, name: &str, change: ServerChange) -> Result<(), Failure> {
+    let changed = block_on(weft.client.change_server(name.to_owned(), change));
+    changed.map(drop).map_err(|error| Failure::new(format!("server {name}"), why(&error)))
+}
+
+/// Removes the targets of a server, which must not hold data.
+fn remove_targets(weft: &Weft, name: &str) -> Result<(), Failure> {
+    let Some((_, server)) = weft.cluster.server(name) else { return Ok(()) };
+    if server.metadata.is_some() {
+        return Err(Failure::new(format!("server {name}"), "it has the metadata of the cluster"));
+    }
+    let known = target::records(weft)?;
+    for found in &server.targets {
+        let record = known.iter().find(|record| record.target == found.id);
+        if record.is_some_and(|record| record.state != TargetState::Retired) {
+            target::change(weft, found.id, TargetChange::Remove)?;
+        }
+    }
+    Ok(())
 }

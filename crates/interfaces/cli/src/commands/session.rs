@@ -51,7 +51,17 @@ impl Weft {
     pub fn reach(cluster: Cluster) -> Result<Self, Failure> {
         embedded::revive(&cluster)?;
         weft_client::set_log(|_| ());
-        Self::of(cluster, |_| ())
+        Ok(Self::of(cluster, |_| ())?.complete())
+    }
+
+    /// Completes the description of the cluster by what the metadata server knows. Without its answer, that of the cluster
+    /// file remains.
+    #[must_use]
+    pub fn complete(mut self) -> Self {
+        if let Ok(map) = block_on(self.client.fetch_map()) {
+            self.cluster.complete(&map);
+        }
+        self
     }
 
     /// Creates a client for a mount. With `pages`, its opens ask whether the kernel may cache pages. Starts servers of

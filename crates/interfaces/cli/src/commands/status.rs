@@ -83,6 +83,7 @@ impl Status {
         })?;
         // The table shows unreachable servers, so the client's messages are not needed.
         weft_client::set_log(|_| ());
+        let weft = weft.complete();
         let answers = query_servers(&weft);
         let is_unwell = |answer: &ServerReply<'_>| match &answer.status {
             Ok(status) => {

@@ -14,8 +14,8 @@ use weft_wire::meta::{TargetChange, TargetRecord};
 const AFTER: &str = "\
 A target is one directory on one disk. The metadata server records the disk that joined as each target, and data
 servers use no other one: at its start, a server refuses a blank or missing directory, or one of another cluster.
-`weft status` shows the reason. A target's number comes from the cluster file and is never used for two disks at a
-time.
+`weft status` shows the reason. A target's number comes from the cluster file of its server and is never used for two
+disks at a time.
 
 Only administrators may change the record: root and the user that runs the servers, on the servers' hosts, and holders
 of an administrator's key (`weft key admin`).
@@ -34,9 +34,9 @@ Exit codes:
 Examples:
   weft target list
   weft target drain --rate 100M 3
-  weft target remove 3       after the drain; then remove it from the cluster file
+  weft target remove 3       after the drain; then take it out of the cluster file of its server
   weft target replace 3      after the drain, or with --data-lost: a blank disk may become target 3
-  weft target add 7          after the cluster file names target 7 on all hosts: its server may format its directory
+  weft target add 7          lets a server whose cluster file names target 7 format its directory, at its next start
   weft target accept 3       use target 3 after an older copy of it, or of the metadata, was restored";
 
 /// Shows and changes the targets on record.
@@ -55,7 +55,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Let a blank directory become a new target of the cluster file
+    /// Let a blank directory become a new target
     Add {
         /// Numbers of targets
         #[arg(required = true, value_name = "TARGET")]
@@ -122,7 +122,8 @@ impl Target {
                 for target in targets {
                     change(&weft, TargetId(target), TargetChange::Add)?;
                     outln!(
-                        "target {target} may join: create its directory, and start its server (again), which formats it"
+                        "target {target} may join: add it to the cluster file of its server, create its directory, and start that \
+                         server (again), which formats it"
                     );
                 }
             }
@@ -153,7 +154,9 @@ impl Target {
             Command::Remove { targets } => {
                 for target in targets {
                     change(&weft, TargetId(target), TargetChange::Remove)?;
-                    outln!("target {target} is removed: remove it from the cluster file on all hosts");
+                    outln!(
+                        "target {target} is removed: take it out of the cluster file of its server when convenient"
+                    );
                 }
             }
         }
@@ -197,7 +200,7 @@ fn list(weft: &Weft, json: bool) -> Result<(), Failure> {
     out!("{}", table.render());
     let unknown = map.targets.iter().filter(|entry| records.iter().all(|record| record.target != entry.id));
     for entry in unknown {
-        outln!("target {} of the cluster file has not joined: `weft target add {0}`", entry.id.0);
+        outln!("target {} has not joined: `weft target add {0}`", entry.id.0);
     }
     Ok(())
 }

@@ -220,8 +220,8 @@ impl Backend {
     }
 
     /// Returns the targets of the cluster with their classes, in the order of their ids.
-    pub fn targets(&self) -> &[TargetEntry] {
-        &self.client.map().targets
+    pub fn targets(&self) -> Vec<TargetEntry> {
+        self.client.map().targets.clone()
     }
 
     /// Opens the file that [`File::token`] describes.

@@ -54,6 +54,7 @@ impl RealCluster {
         let target = |id: u32| TargetEntry { id: TargetId(id), server: ServerId(id), class: "hdd".into() };
         let map = ClusterMap {
             name: "fidelity".into(),
+            version: 0,
             servers: (0..servers).map(entry).collect(),
             targets: (0..servers).map(target).collect(),
             metadata: ServerId(0),
@@ -97,6 +98,7 @@ impl RealCluster {
             secret: ClusterSecret::new(&[5; 32]),
             targets: vec![TargetConfig {
                 id: TargetId(id),
+                settings: weft_core::TargetSettings::default(),
                 class: "hdd".into(),
                 path: target,
                 module: Module::Buffered,
@@ -113,6 +115,7 @@ impl RealCluster {
             security: weft_wire::hello::Security::Mac,
             idle_exit: None,
             sample: None,
+            registers: false,
             join: Join::Format,
             hooks: Hooks { log, uid: self.ids.0, ..Hooks::none() },
         })

@@ -9,6 +9,7 @@ use weft_client::{Client, ClientOptions, ClusterMap, Credentials, Key};
 use weft_core::ibridge::Thresholds;
 use weft_core::{
     ByteLen, ClassLayout, ClassPart, Component, FileId, Integrity, Layout, Nanos, ServerId, Strip, TargetId,
+    TargetSettings,
 };
 use weft_env::sim::{Control, Sim, SimEnv};
 use weft_env::{Address, Env};
@@ -130,6 +131,7 @@ impl Cluster {
         let servers = plan.servers.iter().enumerate();
         let map = ClusterMap {
             name: "search".into(),
+            version: 0,
             servers: servers
                 .map(|(id, &machine)| ServerEntry {
                     name: format!("s{id}"),
@@ -209,6 +211,7 @@ impl Cluster {
                 .targets_of(id)
                 .map(|target| TargetConfig {
                     id: TargetId(target as u32),
+                    settings: weft_core::TargetSettings::default(),
                     class: plan.class(target).into(),
                     path: target_path(target),
                     module: plan.modules[target],
@@ -229,8 +232,9 @@ impl Cluster {
                 let limited = (0..)
                     .zip(&plan.capacities)
                     .filter_map(|(id, capacity)| Some((TargetId(id), (*capacity)?)));
-                config.options.capacities =
-                    limited.map(|(target, capacity)| (target, ByteLen(capacity))).collect();
+                let settings = |capacity| TargetSettings::with_capacity(ByteLen(capacity));
+                config.options.targets =
+                    limited.map(|(target, capacity)| (target, settings(capacity))).collect();
                 let by_default = plan.compression.filter(|it| it.by_default);
                 config.options.compression.cluster = by_default.map(|it| it.setting);
                 config.options.journal.log_len = ByteLen(plan.log_len);
@@ -247,6 +251,7 @@ impl Cluster {
             idle_exit: None,
             sample: None,
             // As an administrator does it: the first start formats the cluster.
+            registers: false,
             join: if self.starts(id).done == 0 { Join::Format } else { Join::Known },
             hooks: Hooks { memory: || ByteLen(1), log: Arc::new(log), pid: 1, uid: USER, ..Hooks::none() },
         }

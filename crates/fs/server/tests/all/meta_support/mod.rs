@@ -48,6 +48,7 @@ pub fn cluster() -> ClusterMap {
         |n: u32, class: &str| TargetEntry { id: TargetId(n), server: ServerId(n), class: class.into() };
     ClusterMap {
         name: "test".into(),
+        version: 0,
         servers: (0..4).map(server).collect(),
         targets: vec![target(0, "hdd"), target(1, "hdd"), target(2, "ssd"), target(3, "ssd")],
         metadata: ServerId(0),

@@ -71,6 +71,7 @@ pub fn server_config(plan: Plan) -> ServerConfig {
     });
     let target = TargetConfig {
         id: TargetId(0),
+        settings: weft_core::TargetSettings::default(),
         class: "hdd".into(),
         path: "/hdd/t0".into(),
         module: plan.module,

@@ -99,6 +99,7 @@ pub fn client(job: &Job) -> Result<Client<RealEnv>, Failure> {
     let options = ClientOptions { retry_for: Nanos(0), pid: std::process::id(), ..ClientOptions::default() };
     let map = ClusterMap {
         name: job.name.clone(),
+        version: 0,
         servers: job.map().delegates,
         targets: Vec::new(),
         metadata: ServerId(0),

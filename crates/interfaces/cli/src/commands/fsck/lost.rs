@@ -44,8 +44,8 @@ impl Check<'_> {
     /// Whether a target's datafiles were listed and it stores any.
     fn keeps(&self, target: TargetId) -> bool {
         let mut targets = self.weft.cluster.servers.iter().flat_map(|server| &server.targets);
-        let module = targets.find(|entry| entry.id == target).map(|entry| entry.module);
-        module.is_some_and(|module| module != Module::Null) && !self.unlisted.contains_key(&target)
+        let is_null = targets.any(|entry| entry.id == target && entry.module == Module::Null);
+        !is_null && !self.unlisted.contains_key(&target)
     }
 
     /// Whether bytes of the file may be lost. Checked again at the end, because the file may be truncated in between.

@@ -142,6 +142,7 @@ fn all_servers(
         options.retry_for = Nanos(0);
     })?;
     weft_client::set_log(|_| ());
+    let weft = weft.complete();
     for answer in status::query_servers(&weft) {
         let name = &answer.server.name;
         let (why, remedy) = match &answer.status {

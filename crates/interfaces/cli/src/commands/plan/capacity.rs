@@ -102,7 +102,8 @@ pub fn left(cluster: &Cluster, traced: &[String], bytes: u64) -> Available {
     }
     let mut left = Available::default();
     let mut classes: BTreeMap<&str, Vec<TargetSpace>> = BTreeMap::new();
-    for target in &weft.client.map().targets {
+    let map = weft.client.map();
+    for target in &map.targets {
         classes.entry(&target.class).or_default().extend(targets.get(&target.id));
     }
     for (class, targets) in classes {
@@ -122,11 +123,12 @@ pub fn left(cluster: &Cluster, traced: &[String], bytes: u64) -> Available {
 fn client(cluster: &Cluster) -> Result<Weft, Failure> {
     crate::embedded::revive(cluster)?;
     weft_client::set_log(|_| ());
-    Weft::of(cluster.clone(), |options| {
+    let weft = Weft::of(cluster.clone(), |options| {
         options.connect_timeout = DEADLINE.min(options.connect_timeout);
         options.request_timeout = DEADLINE.min(options.request_timeout);
         options.retry_for = Nanos(0);
-    })
+    })?;
+    Ok(weft.complete())
 }
 
 /// Describes the fullest target of a class.

@@ -55,7 +55,7 @@ impl ProfileArgs {
         crate::embedded::revive(&cluster)?;
         let _held = crate::embedded::hold(&cluster)?;
         weft_client::set_log(|_| ());
-        let weft = Weft::of(cluster, |options| options.connections_max = CONNECTIONS)?;
+        let weft = Weft::of(cluster, |options| options.connections_max = CONNECTIONS)?.complete();
         let output = self.output.clone().unwrap_or_else(|| Report::beside(&weft.cluster.file));
         // Fail before minutes are spent on measuring.
         let elsewhere = "name another file with --output; `weft plan --cluster FILE` takes it";

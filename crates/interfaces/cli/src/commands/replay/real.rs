@@ -100,7 +100,7 @@ fn weft_cluster(path: &Path, file: Option<PathBuf>) -> Result<Option<Cluster>, F
 /// Returns the free space on a cluster's targets. Targets on one file system of this host count once. If a server does
 /// not answer, the space counts as unlimited, and the replay itself shows a lack of it.
 pub fn free_space(cluster: &Cluster) -> u64 {
-    let Ok(weft) = Weft::of(cluster.clone(), |_| ()) else { return u64::MAX };
+    let Ok(weft) = Weft::of(cluster.clone(), |_| ()).map(Weft::complete) else { return u64::MAX };
     let mut devices: BTreeMap<u64, u64> = BTreeMap::new();
     let mut elsewhere = 0u64;
     for ServerReply { server, status, .. } in query_servers(&weft) {

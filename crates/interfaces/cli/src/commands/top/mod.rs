@@ -109,6 +109,7 @@ impl Top {
         })?;
         // The tables show unreachable servers, so the client's messages are not needed.
         weft_client::set_log(|_| ());
+        let weft = weft.complete();
         if is_screen { terminal::run(weft, self.interval, self.sort, self.filter) } else { self.print(&weft) }
     }
 

@@ -215,10 +215,10 @@ fn facts_of_delegates(opened: &Opened) -> Facts {
 /// Returns layout and compression of a Weft file as keys.
 fn facts_of_layout(weft_path: &WeftPath) -> Facts {
     let Ok(Some(layout)) = inside(|| backend()?.layout(weft_path)) else { return Vec::new() };
-    let targets = backend().map_or(&[][..], |backend| backend.targets());
+    let targets = backend().map_or_else(|_| Vec::new(), |backend| backend.targets());
     let compression = inside(|| backend()?.get_xattr(weft_path, true, COMPRESSION_ATTRIBUTE)).ok();
     let compression = compression.and_then(|value| String::from_utf8(value).ok());
-    let mut facts = facts(&layout, targets);
+    let mut facts = facts(&layout, &targets);
     facts.extend(compression.map(|setting| (c"weft_compress", setting)));
     facts
 }

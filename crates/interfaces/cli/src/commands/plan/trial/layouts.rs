@@ -68,7 +68,8 @@ pub struct ScratchFiles(Vec<ScratchFile>);
 impl ScratchFiles {
     /// Finds the layouts of all files. Files without a rule of the plan keep theirs.
     pub fn of(weft: &Weft, prepared: &Prepared, plan: &Plan) -> Result<Self, Failure> {
-        let candidates = weft.client.map().candidates();
+        let map = weft.client.map();
+        let candidates = map.candidates();
         let mounts = mount::of(&weft.cluster);
         let mut files = Vec::new();
         for (number, file) in prepared.facts.files.iter().enumerate() {
@@ -130,7 +131,8 @@ impl ScratchFiles {
 
     /// Returns the space that the files need.
     pub fn space(&self, weft: &Weft, scratch: &Scratch<'_>, side: Side) -> Result<Space, Failure> {
-        let candidates = weft.client.map().candidates();
+        let map = weft.client.map();
+        let candidates = map.candidates();
         let class: BTreeMap<TargetId, &str> =
             candidates.iter().map(|candidate| (candidate.target, candidate.class)).collect();
         let spaces = capacity::targets(weft)?;
@@ -195,7 +197,8 @@ fn present(weft: &Weft, inside: &str) -> Result<LayoutSpec, Failure> {
     let now = weft.at(inside, true, |place| block_on(weft.client.layout_if_moved(place, &open)));
     // A layout by class that capacity has cut short is not the one that a new file gets.
     let is_whole = new.by_class.as_ref().is_none_or(|by_class| {
-        let candidates = weft.client.map().candidates();
+        let map = weft.client.map();
+        let candidates = map.candidates();
         let whole = by_class.place(&candidates, &SpaceLeft::new(), placed_as(known.attr.file));
         whole.is_ok_and(|whole| whole == layout)
     });
@@ -255,7 +258,8 @@ impl Space {
     fn lack(&self, weft: &Weft) -> Result<Option<Failure>, Failure> {
         let spaces = capacity::targets(weft)?;
         for (class, needed) in &self.classes {
-            let of_class = weft.client.map().targets.iter().filter(|target| target.class == *class);
+            let map = weft.client.map();
+            let of_class = map.targets.iter().filter(|target| target.class == *class);
             let of_class: Vec<_> =
                 of_class.map(|target| spaces.get(&target.id).copied().unwrap_or_default()).collect();
             // Layouts use all targets of a class alike, so the fullest one decides.
