@@ -122,10 +122,13 @@ stage:
 	$(TARGET)/release/weft completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	$(TARGET)/release/weft completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
 	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SLURMDIR)
-	sed 's|ExecStart=weft|ExecStart=$(PREFIX)/bin/weft|' contrib/systemd/weft@.service > $(DESTDIR)$(UNITDIR)/weft@.service
+	for unit in weft@.service weft-mount@.service; do \
+		sed 's|ExecStart=weft|ExecStart=$(PREFIX)/bin/weft|' contrib/systemd/$$unit > $(DESTDIR)$(UNITDIR)/$$unit || exit 1; \
+	done
 	install -m 755 contrib/slurm/prolog contrib/slurm/epilog $(DESTDIR)$(SLURMDIR)/
 	install -m 644 contrib/slurm/common.sh $(DESTDIR)$(SLURMDIR)/
 	install -m 644 contrib/slurm/slurm.conf.example $(DESTDIR)$(PREFIX)/share/doc/weft/
+	install -m 644 contrib/logrotate/weft $(DESTDIR)$(PREFIX)/share/doc/weft/logrotate.example
 	$(TARGET)/release/weft config example > $(DESTDIR)$(PREFIX)/share/doc/weft/cluster.toml.example
 	install -d $(DESTDIR)$(MODULEDIR)/weft
 	$(MODULE) contrib/modulefiles/weft.tcl.in > $(DESTDIR)$(MODULEDIR)/weft/$(VERSION)
@@ -137,7 +140,7 @@ uninstall: ## Remove the installed files
 	rm -f $(DESTDIR)$(PREFIX)/include/weft.h $(DESTDIR)$(PREFIX)/share/man/man1/weft.1 $(DESTDIR)$(PREFIX)/share/man/man1/weft-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
-	rm -f $(DESTDIR)$(UNITDIR)/weft@.service
+	rm -f $(DESTDIR)$(UNITDIR)/weft@.service $(DESTDIR)$(UNITDIR)/weft-mount@.service
 	rm -f $(DESTDIR)$(MODULEDIR)/weft/$(VERSION) $(DESTDIR)$(MODULEDIR)/weft/$(VERSION).lua
 	rm -f $(DESTDIR)$(SLURMDIR)/prolog $(DESTDIR)$(SLURMDIR)/epilog $(DESTDIR)$(SLURMDIR)/common.sh
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/weft

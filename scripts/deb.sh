@@ -63,7 +63,7 @@ seq 100000 | cmp - /tmp/numbers
 WEFT_STATE=/tmp/state weft stop
 # The prolog reads the installed configuration and starts nothing for a job without Weft.
 SLURM_JOB_ID=1 SLURM_JOB_UID=0 SLURM_JOB_CONSTRAINTS=other /usr/libexec/weft/slurm/prolog
-test -e /usr/share/man/man1/weft.1.gz -a -e /lib/systemd/system/weft@.service -a -e /usr/share/bash-completion/completions/weft
+test -e /usr/share/man/man1/weft.1.gz -a -e /lib/systemd/system/weft@.service -a -e /lib/systemd/system/weft-mount@.service -a -e /usr/share/bash-completion/completions/weft
 test "$(dpkg-query -W -f '${Conffiles}' weft | grep -c .)" = 1
 dpkg -r weft libweft-dev libweft0
 files >/tmp/after

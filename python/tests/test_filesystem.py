@@ -6,6 +6,8 @@ import pathlib
 
 import fsspec
 import numpy
+import pyarrow
+import pyarrow.dataset
 import pytest
 from servers import Servers
 
@@ -20,9 +22,10 @@ def fs(servers: Servers) -> WeftFileSystem:
 
 def test_urls(fs: WeftFileSystem, servers: Servers, at: str) -> None:
     assert fsspec.get_filesystem_class("weft") is WeftFileSystem
-    for url in (f"weft:///{at}/f", f"weft://{at}/f", f"/{at}/f", f"{at}/f", f"/{at}/f/"):
+    for url in (f"weft:///{at}/f", f"weft://{at}/f", f"/{at}/f", f"/{at}/f/"):
         assert WeftFileSystem._strip_protocol(url) == f"/{at}/f"
-    assert WeftFileSystem._strip_protocol("weft://") == "/" == WeftFileSystem._strip_protocol("")
+    assert WeftFileSystem._strip_protocol(f"{at}/f/") == f"{at}/f"
+    assert WeftFileSystem._strip_protocol("weft://") == "/" and WeftFileSystem._strip_protocol("") == ""
     assert fs.unstrip_protocol(f"{at}/f") == f"weft:///{at}/f"
     with fsspec.open(f"weft:///{at}/text", "wt", cluster=str(servers.file)) as file:
         file.write("line\n")
@@ -44,15 +47,52 @@ def test_listing(fs: WeftFileSystem, at: str) -> None:
         f"/{at}/broken": ("link", 7, True),
     }
     assert found[f"/{at}/link"]["destination"] == "d/one"
-    assert fs.ls(f"{at}/d/one", detail=False) == [f"/{at}/d/one"]
-    assert fs.find(at) == [f"/{at}/broken", f"/{at}/d/e/two", f"/{at}/d/one", f"/{at}/link"]
-    assert fs.glob(f"{at}/**/two") == [f"/{at}/d/e/two"] and fs.du(f"{at}/d") == 3
+    # Names begin as the given ones do.
+    for above in (f"/{at}", at):
+        assert fs.ls(f"{above}/d/one", detail=False) == [f"{above}/d/one"]
+        names = [f"{above}/{name}" for name in ("broken", "d/e/two", "d/one", "link")]
+        assert fs.find(above) == names and fs.glob(f"{above}/**/two") == [f"{above}/d/e/two"]
+        assert [place for place, _, _ in fs.walk(above)] == [above, f"{above}/d", f"{above}/d/e"]
+    assert at in fs.ls("", detail=False) and f"/{at}" in fs.ls("/", detail=False)
+    assert fs.glob(f"{at}*") == [at] and fs.glob(f"/{at}*") == [f"/{at}"] and fs.du(f"{at}/d") == 3
     with pytest.raises(FileNotFoundError):
         fs.ls(f"{at}/none")
     assert fs.exists(at) and fs.isdir(at) and not fs.isfile(at) and not fs.exists(f"{at}/d/one/below")
     assert not fs.exists(f"{at}/broken") and fs.lexists(f"{at}/broken") and fs.islink(f"{at}/broken")
     assert fs.modified(f"{at}/d/one").tzinfo is not None and fs.created(at).tzinfo is not None
     assert fs.fsid == "weft_python" and fs.ls("/") and fs.info("/")["type"] == "directory"
+
+
+def test_a_dataset_is_found_by_names_with_and_without_a_slash(fs: WeftFileSystem, at: str) -> None:
+    table = pyarrow.table({"part": ["a", "b"] * 50, "number": list(range(100))})
+    for place in (f"{at}/relative", f"/{at}/absolute"):
+        pyarrow.dataset.write_dataset(table, place, format="parquet", partitioning=["part"], filesystem=fs)
+        found = pyarrow.dataset.dataset(place, format="parquet", partitioning=["part"], filesystem=fs)
+        assert sorted(found.to_table()["number"].to_pylist()) == list(range(100))
+
+
+def test_directories_are_no_files(fs: WeftFileSystem, at: str) -> None:
+    fs.mkdir(f"{at}/d")
+    for mode in ("rb", "r+b", "wb"):
+        with pytest.raises(IsADirectoryError):
+            fs.open(f"{at}/d", mode)
+    with pytest.raises(IsADirectoryError):
+        fs.weft.open(f"{at}/d")
+
+
+def test_a_layout_as_a_dictionary(fs: WeftFileSystem, servers: Servers, at: str) -> None:
+    with fs.open(f"{at}/f", "wb", layout={"stripe_count": 1, "stripe_size": 65536}) as file:
+        file.write(bytes(100_000))
+    with fs.open(f"{at}/f", "rb") as file:
+        layout = file.file.layout()
+        assert (layout.stripe_count, layout.stripe_size) == (1, 65536)
+    of_all = WeftFileSystem(cluster=servers.file, layout={"stripe_count": 1})
+    of_all.pipe_file(f"{at}/g", bytes(100_000))
+    with pytest.raises(TypeError, match="'stripes': the fields are stripe_size, stripe_count"):
+        fs.open(f"{at}/h", "wb", layout={"stripes": 2})
+    with pytest.raises(TypeError, match="int: give a LayoutSpec"):
+        fs.open(f"{at}/h", "wb", layout=2)
+    assert not fs.exists(f"{at}/h")
 
 
 def test_a_root_name_like_the_mount(fs: WeftFileSystem) -> None:

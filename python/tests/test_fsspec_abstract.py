@@ -19,9 +19,9 @@ class WeftFixtures(abstract.AbstractFixtures):
     def fs(self, servers: Servers) -> WeftFileSystem:
         return WeftFileSystem(cluster=servers.file)
 
-    @pytest.fixture
-    def fs_path(self, fs: WeftFileSystem) -> Iterator[str]:
-        path = f"/abstract-{uuid.uuid4().hex}"
+    @pytest.fixture(params=["/", ""], ids=["absolute", "relative"])
+    def fs_path(self, fs: WeftFileSystem, request: pytest.FixtureRequest) -> Iterator[str]:
+        path = f"{request.param}abstract-{uuid.uuid4().hex}"
         fs.mkdir(path)
         yield path
         fs.rm(path, recursive=True)

@@ -15,7 +15,7 @@ from ._binding import check, fail, ffi, lib
 from ._handle import Handle
 from .errors import WeftError
 from .file import File
-from .layout import LayoutSpec
+from .layout import LayoutLike
 from .names import Names
 from .stat import Space, space_from
 from .stats import ClusterInfo, ClusterStatus, Server, cluster_from, status_from
@@ -81,7 +81,7 @@ class Cluster(Names):
         *,
         buffering: Literal[0] = 0,
         permissions: int = 0o666,
-        layout: LayoutSpec | None = None,
+        layout: LayoutLike | None = None,
         compression: str | None = None,
         sync: bool = False,
     ) -> File: ...
@@ -97,7 +97,7 @@ class Cluster(Names):
         errors: str | None = None,
         newline: str | None = None,
         permissions: int = 0o666,
-        layout: LayoutSpec | None = None,
+        layout: LayoutLike | None = None,
         compression: str | None = None,
         sync: bool = False,
     ) -> IO[Any]: ...
@@ -112,7 +112,7 @@ class Cluster(Names):
         errors: str | None = None,
         newline: str | None = None,
         permissions: int = 0o666,
-        layout: LayoutSpec | None = None,
+        layout: LayoutLike | None = None,
         compression: str | None = None,
         sync: bool = False,
     ) -> File | IO[Any]:

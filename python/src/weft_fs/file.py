@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ._binding import COUNT_MAX, check, destination, fail, ffi, lib, name, read_bytes, source, text
 from ._handle import Handle
 from .errors import WeftBlockingIOError
-from .layout import Layout, LayoutSpec, spec_to
+from .layout import Layout, LayoutLike, spec_to
 from .locks import Lock, LockInfo
 from .stat import Stat, stat_from
 
@@ -57,7 +57,7 @@ class File(io.RawIOBase):
         mode: str = "rb",
         *,
         permissions: int = 0o666,
-        layout: LayoutSpec | None = None,
+        layout: LayoutLike | None = None,
         compression: str | None = None,
         sync: bool = False,
     ) -> None:
@@ -78,8 +78,18 @@ class File(io.RawIOBase):
                 fail(self.name)
         del kept
         self._handle = Handle(pointer, lib.weft_close, f"file {self.name}")
+        if not self._may_write:
+            self._refuse_directory()
         if self._appends:
             self._position = self.size()
+
+    def _refuse_directory(self) -> None:
+        """Fail for a directory, as Python's own files do. A read of no bytes costs no message."""
+        try:
+            self.pread_into(bytearray(), 0)
+        except OSError:
+            self.close()
+            raise
 
     def __repr__(self) -> str:
         state = " closed" if self.closed else ""

@@ -21,7 +21,7 @@ from .directory import DirEntry
 from .errors import error
 from .expansion import Expanding
 from .file import File
-from .layout import LayoutSpec
+from .layout import LayoutLike
 from .stat import Stat
 from .streams import Reader, Unbuffered, Updater, Writer
 
@@ -36,11 +36,12 @@ _BUFFERED = (None, "readahead")
 class WeftFileSystem(Expanding):
     """Files of a cluster of Weft.
 
-    `weft:///run/out` is the file that programs know as /weft/run/out. Options:
+    `weft:///run/out` is the file that programs know as /weft/run/out; so are `/run/out` and `run/out`, and the names that
+    calls return begin as the given ones do. Options:
 
     - `cluster`: the cluster file; by default the cluster that `weft_fs.Cluster()` connects to;
     - `auto_mkdir`: whether writes create missing directories (by default true);
-    - `layout`, `compression`: those of new files.
+    - `layout`, `compression`: those of new files; a layout may be a dictionary with the fields of a `LayoutSpec`.
     """
 
     protocol = "weft"
@@ -51,7 +52,7 @@ class WeftFileSystem(Expanding):
         self,
         cluster: str | os.PathLike[str] | None = None,
         auto_mkdir: bool = True,
-        layout: LayoutSpec | None = None,
+        layout: LayoutLike | None = None,
         compression: str | None = None,
         **options: Any,
     ) -> None:
@@ -68,9 +69,10 @@ class WeftFileSystem(Expanding):
         found = stringify_path(path)
         for prefix in ("weft://", "weft:"):
             if found.startswith(prefix):
-                found = found[len(prefix) :]
-                break
-        return "/" + found.strip("/")
+                return "/" + found[len(prefix) :].strip("/")
+        # Callers such as pyarrow compare the names that they get with those that they asked about, so a name keeps its
+        # slash, or stays without one.
+        return "/" + found.strip("/") if found.startswith("/") else found.strip("/")
 
     @classmethod
     def _parent(cls, path: str) -> str:
@@ -78,7 +80,7 @@ class WeftFileSystem(Expanding):
 
     def unstrip_protocol(self, name: str) -> str:
         """Return the URL of a path."""
-        return f"weft://{self._strip_protocol(name)}"
+        return f"weft:///{self._strip_protocol(name).lstrip('/')}"
 
     @property
     def fsid(self) -> str:
@@ -100,10 +102,10 @@ class WeftFileSystem(Expanding):
         except NotADirectoryError:
             info = self.info(path)
             return [info] if detail else [info["name"]]
-        above = stripped.rstrip("/")
+        above = stripped if stripped in ("", "/") else f"{stripped}/"
         if not detail:
-            return [f"{above}/{entry.name}" for entry in entries]
-        found = (self._entry_info(f"{above}/{entry.name}", entry) for entry in entries)
+            return [f"{above}{entry.name}" for entry in entries]
+        found = (self._entry_info(f"{above}{entry.name}", entry) for entry in entries)
         return [info for info in found if info is not None]
 
     def _entry_info(self, path: str, entry: DirEntry) -> dict[str, Any] | None:
@@ -239,7 +241,7 @@ class WeftFileSystem(Expanding):
     def symlink(self, src: str, dst: str, **kwargs: Any) -> None:
         """Create the symbolic link `dst` to `src`."""
         # Relative to the link, so that the link holds under every mount prefix.
-        target = posixpath.relpath(self._strip_protocol(src), self._parent(dst))
+        target = posixpath.relpath(self._inside(src), posixpath.dirname(self._inside(dst)) or ".")
         self.weft.symlink(target, self._inside(dst))
 
     def chmod(self, path: str, mode: int) -> None:
@@ -287,7 +289,7 @@ class WeftFileSystem(Expanding):
         autocommit: bool = True,
         cache_options: dict[str, Any] | None = None,
         cache_type: str | None = None,
-        layout: LayoutSpec | None = None,
+        layout: LayoutLike | None = None,
         size: int | None = None,
         **kwargs: Any,
     ) -> Any:

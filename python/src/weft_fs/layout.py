@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
 from ._binding import ffi
@@ -74,6 +75,10 @@ class LayoutSpec:
     """Exact targets and stripe sizes; overrides the rest."""
 
 
+#: A requested layout, as an object or as a dictionary of its fields.
+LayoutLike = LayoutSpec | Mapping[str, Any]
+
+
 def columns_from(array: Any, count: int) -> tuple[Column, ...]:
     """Return columns of the library as objects."""
     return tuple(
@@ -89,10 +94,23 @@ def columns_from(array: Any, count: int) -> tuple[Column, ...]:
     )
 
 
-def spec_to(spec: LayoutSpec | None) -> tuple[Any, list[Any]]:
+def _spec_of(fields: Mapping[str, Any]) -> LayoutSpec:
+    """Return the spec with these fields."""
+    known = [field.name for field in dataclass_fields(LayoutSpec)]
+    unknown = [repr(name) for name in fields if name not in known]
+    if unknown:
+        raise TypeError(f"weft: layout: {', '.join(unknown)}: the fields are {', '.join(known)}")
+    return LayoutSpec(**fields)
+
+
+def spec_to(spec: LayoutLike | None) -> tuple[Any, list[Any]]:
     """Return a spec for the library, and the memory that must live as long."""
     if spec is None:
         return ffi.NULL, []
+    if isinstance(spec, Mapping):
+        spec = _spec_of(spec)
+    if not isinstance(spec, LayoutSpec):
+        raise TypeError(f"weft: layout: {type(spec).__name__}: give a LayoutSpec, or a dictionary with its fields")
     out = ffi.new("weft_layout_spec_t *")
     kept: list[Any] = [out]
     out.stripe_size = spec.stripe_size or 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._binding import check, fail, ffi, lib, name, text
 from .directory import DirEntry, scan
-from .layout import Layout, LayoutSpec, columns_from, spec_to
+from .layout import Layout, LayoutLike, columns_from, spec_to
 from .stat import Stat, stat_from
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class Names:
                 return Layout(columns_from(columns, found))
             count = found
 
-    def set_layout(self, path: Path, spec: LayoutSpec) -> None:
+    def set_layout(self, path: Path, spec: LayoutLike) -> None:
         """Set the layout of an empty file, or the default for new files in a directory."""
         place, _kept = spec_to(spec)
         self._call(lib.weft_set_layout, path, place)

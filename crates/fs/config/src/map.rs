@@ -61,7 +61,7 @@ impl Target {
 
 impl Cluster {
     /// Takes servers, addresses and targets from the map of the metadata server, which counts more than the cluster file.
-    /// What only the file says of them remains. The place of each server is its number afterwards; places of servers that
+    /// Their other settings remain. The place of each server is its number afterwards; places of servers that
     /// were removed have no name.
     pub fn complete(&mut self, map: &ClusterMap) {
         let mut own = std::mem::take(&mut self.servers);

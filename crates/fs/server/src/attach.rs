@@ -259,7 +259,8 @@ impl<E: Env> RemoteRecord<E> {
                     }
                     if logged_at.is_none_or(|at| env.now().saturating_sub(at) >= LOG_INTERVAL) {
                         logged_at = Some(env.now());
-                        let line = format!("waiting for the metadata server before serving targets: {why}");
+                        let line =
+                            format!("warn: waiting for the metadata server before serving targets: {why}");
                         (self.config.hooks.log)(&line);
                     }
                     env.sleep(RETRY_PAUSE).await;

@@ -107,7 +107,7 @@ pub(crate) async fn exchange<E: Env>(shared: Arc<Shared<E>>, metadata: ServerEnt
                 link = None;
                 if !std::mem::replace(&mut is_logged, true) {
                     shared.log(&format!(
-                        "service times of other servers are unknown: {error}; fragments are placed without them"
+                        "warn: service times of other servers are unknown: {error}; fragments are placed without them"
                     ));
                 }
             }

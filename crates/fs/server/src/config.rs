@@ -356,7 +356,8 @@ impl Default for Limits {
 pub struct Hooks {
     /// Resident memory of this process; 0 if unknown.
     pub memory: fn() -> ByteLen,
-    /// Takes one line for the server's log.
+    /// Takes one line for the server's log. It may begin with `error: ` or `warn: `; others are information. See
+    /// docs/reference/logs.md.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
     /// Process id.
     pub pid: u32,
@@ -369,6 +370,13 @@ pub struct Hooks {
 }
 
 impl Hooks {
+    /// Writes a line about `subject`. A level at the start of the line stays there.
+    pub(crate) fn log_of(&self, subject: &dyn std::fmt::Display, line: &str) {
+        let level =
+            ["error: ", "warn: "].into_iter().find(|level| line.starts_with(level)).unwrap_or_default();
+        (self.log)(&format!("{level}{subject}: {}", &line[level.len()..]));
+    }
+
     /// Hooks that know nothing, log nowhere and trust root only.
     pub fn none() -> Self {
         Self { memory: || ByteLen(0), log: Arc::new(|_| ()), pid: 0, uid: 0, is_ended: || false, audit: None }

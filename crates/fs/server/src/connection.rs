@@ -42,7 +42,7 @@ pub(crate) async fn run<E: Env>(shared: Arc<Shared<E>>, entry: Arc<Entry>, slot:
             serve(&shared, &entry, &mut link, greeted, origin).await;
         }
         Some(Err(GreetingError::Refused { why, key, uid })) => {
-            shared.log(&format!("refused a connection: {why}"));
+            shared.log(&format!("warn: refused a connection: {why}"));
             if let Some(sink) = shared.config.hooks.audit.clone() {
                 let origin = Origin { sink, peer, key, uid };
                 let what = Audited::new(EventKind::Refusal, "greeting", "");
@@ -117,7 +117,10 @@ async fn serve<E: Env>(
     match catch_panic(E::boxed(requests(shared, entry, link, states, context, origin.as_ref()))).await {
         Some(Ok(())) => {}
         Some(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            shared.log(&format!("ended a connection of user {}: {error}", greeted.principal.identity.uid));
+            shared.log(&format!(
+                "warn: ended a connection of user {}: {error}",
+                greeted.principal.identity.uid
+            ));
         }
         Some(Err(_)) => {} // the peer left in the middle, or we ended it
         None => shared.panicked("serving a request"),

@@ -204,7 +204,7 @@ impl<E: Env> DataService<E> {
                 Attached::No(refusal) => {
                     let path = wanted.path.display().to_string();
                     let reason = refusal.explain(wanted.id, &path, registrar.cluster_id().await?);
-                    (config.hooks.log)(&format!("{} is refused: {reason}", wanted.id));
+                    (config.hooks.log)(&format!("error: {} is refused: {reason}", wanted.id));
                     let (class, module) = (wanted.class.clone(), wanted.module.name());
                     let entry = Refused { class, path, module, state: refusal.word(), reason };
                     refused.insert(wanted.id, entry);
@@ -260,7 +260,7 @@ impl<E: Env> DataService<E> {
             let (service, served) = (Arc::clone(self), Arc::clone(served));
             self.background_tasks.fetch_add(1, Ordering::SeqCst);
             let task = move || async move {
-                let say = |line: &str| (service.hooks.log)(&format!("{id}: {line}"));
+                let say = |line: &str| service.hooks.log_of(&id, line);
                 served.tiered.run_background(&served.admission, say).await;
                 served.tiered.shut_down(&service.skip_writeback, say).await;
                 service.background_tasks.fetch_sub(1, Ordering::SeqCst);
@@ -418,7 +418,7 @@ impl<E: Env> DataService<E> {
         }
         for served in self.targets.values() {
             if let Err(error) = served.tiered.target().mark_leases_ended().await {
-                (self.hooks.log)(&error.to_string());
+                (self.hooks.log)(&format!("error: {error}"));
             }
         }
     }
@@ -622,7 +622,7 @@ impl<E: Env> DataService<E> {
     fn note_stuck(&self, stuck: usize) {
         if stuck > 0 {
             (self.hooks.log)(&format!(
-                "disconnected {stuck} clients that kept using datafiles after their leases were revoked"
+                "warn: disconnected {stuck} clients that kept using datafiles after their leases were revoked"
             ));
         }
     }
@@ -635,7 +635,7 @@ impl<E: Env> DataService<E> {
         | DatafileError::MapMissing { .. }
         | DatafileError::MapDamaged { .. } = &error
         {
-            (self.hooks.log)(&error.to_string());
+            (self.hooks.log)(&format!("error: {error}"));
         }
         WireError::new(Errno(error.errno()), format!("server {:?}: {error}", self.name))
     }

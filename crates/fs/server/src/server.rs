@@ -122,7 +122,9 @@ impl<E: Env> Shared<E> {
 
     pub(crate) fn panicked(&self, doing: &str) {
         self.panics.fetch_add(1, Ordering::Relaxed);
-        self.log(&format!("a bug in the server ended a connection while {doing}: see the message above"));
+        self.log(&format!(
+            "error: a bug in the server ended a connection while {doing}: see the message above"
+        ));
     }
 
     /// Waits for `duration`; returns false early if the server must stop.
@@ -475,7 +477,7 @@ async fn accept_all<E: Env>(shared: &Arc<Shared<E>>, listener: &mut E::Listener)
                 if short {
                     let address = listener.address();
                     shared.log(&format!(
-                        "cannot accept a connection on {address}: {error}: raise the limit of open files"
+                        "error: cannot accept a connection on {address}: {error}: raise the limit of open files"
                     ));
                 }
                 shared.env.sleep(if short { SHORTAGE_PAUSE } else { RETRY_PAUSE }).await;
@@ -513,7 +515,7 @@ pub(crate) fn start_greetings<E: Env>(
             shared.connections.remove(id, now);
             slots.extend(shared.pending.leave(slot_id, now));
             shared.log(&format!(
-                "cannot serve a connection: {error}: raise the limit of processes and threads"
+                "error: cannot serve a connection: {error}: raise the limit of processes and threads"
             ));
             result = Err(error);
         }
@@ -553,14 +555,14 @@ async fn run_periodic_work<E: Env>(shared: &Shared<E>) {
         shared.end_refused_keys();
         let overdue = shared.connections.close_overdue(now);
         if overdue > 0 {
-            shared.log(&format!("ended {overdue} connections whose peers had stalled"));
+            shared.log(&format!("warn: ended {overdue} connections whose peers had stalled"));
         }
         if shared.data.as_ref().is_some_and(|data| data.is_short_of_memory()) {
             let timeout = shared.config.limits.short_stall_timeout;
             let ended = shared.connections.close_memory_holders(timeout, now);
             if ended > 0 {
                 shared.log(&format!(
-                    "ended {ended} connections whose peers had stalled for more than {} s in a message while other \
+                    "warn: ended {ended} connections whose peers had stalled for more than {} s in a message while other \
                      requests waited for payload memory",
                     timeout.0 / 1_000_000_000
                 ));
@@ -598,7 +600,7 @@ async fn shut_down<E: Env>(shared: &Shared<E>) {
         shared.connections.ended.wait(seen, Some(deadline.saturating_sub(now))).await;
     }
     if shared.connections.count() > 0 {
-        shared.log("aborted requests that did not finish in time");
+        shared.log("warn: aborted requests that did not finish in time");
         shared.connections.close(true);
     }
     if let Some(added) = &shared.added {

@@ -1,7 +1,7 @@
 //! The cluster map: servers with their addresses, and the servers of targets.
 //!
-//! The metadata service keeps the map. A client begins with what its cluster file says, of version 0, which need not name
-//! more than the metadata server, and fetches the map as soon as a reply carries another version
+//! The metadata service keeps the map. A client begins with version 0, which its cluster file describes; it need not name
+//! more than the metadata server. The client fetches the map as soon as a reply carries another version
 //! ([`Header::map_version`](crate::Header::map_version)).
 
 use crate::bounded;

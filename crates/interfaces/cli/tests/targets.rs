@@ -319,10 +319,15 @@ fn writer(name: &str, place: &str) -> String {
 /// Waits until a [`writer`] has completed another round that began after this call.
 #[track_caller]
 fn goes_on(servers: &Servers, name: &str) {
-    let path = servers.path(&format!("rounds.{name}"));
+    let (rounds, said) = (servers.path(&format!("rounds.{name}")), servers.path(&format!("said.{name}")));
     for _ in 0..2 {
-        let _ = fs::remove_file(&path);
-        appears(&path);
+        let _ = fs::remove_file(&rounds);
+        let began = Instant::now();
+        while !rounds.exists() {
+            let text = fs::read_to_string(&said).unwrap_or_default();
+            assert!(text.is_empty() && began.elapsed() < DEADLINE, "{name} does not go on: {text}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
@@ -337,14 +342,15 @@ fn servers_and_targets_come_move_and_go_while_programs_and_mounts_run() {
         servers.weft(["mount", "--log", log.to_str().expect("text"), dir.to_str().expect("text")]);
         Mounted(dir)
     });
-    let spawn = |mut command: Command| {
-        command.current_dir(servers.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let spawn = |name: &str, mut command: Command| {
+        let said = fs::File::create(servers.path(&format!("said.{name}"))).expect("created");
+        command.current_dir(servers.path("")).stdout(said.try_clone().expect("another")).stderr(said);
         command.spawn().expect("it starts")
     };
-    let by_library = spawn(servers.command(["run", "--", "sh", "-c", &writer("run", "/weft")]));
+    let by_library = spawn("run", servers.command(["run", "--", "sh", "-c", &writer("run", "/weft")]));
     let mut on_mount = common::isolated("sh");
     on_mount.args(["-c", &writer("mount", "mount")]);
-    let on_mount = mount.is_some().then(|| spawn(on_mount));
+    let on_mount = mount.is_some().then(|| spawn("mount", on_mount));
     let both_go_on = |servers: &Servers| {
         goes_on(servers, "run");
         if on_mount.is_some() {
@@ -372,11 +378,11 @@ fn servers_and_targets_come_move_and_go_while_programs_and_mounts_run() {
     hold(&servers, FILES);
     both_go_on(&servers);
 
-    // A cluster file of before describes a way in.
+    // The former cluster file still describes a way in.
     let whole = fs::read_to_string(servers.file()).expect("the cluster file");
-    fs::write(servers.file(), &former).expect("written");
+    servers.rewrite(&former);
     assert!(servers.weft(["status"]).contains("s2"), "{}", servers.weft(["status"]));
-    fs::write(servers.file(), &whole).expect("written");
+    servers.rewrite(&whole);
 
     // A server that omits its target is refused; so is the file by the check.
     let without = servers.path("without.toml");
@@ -386,14 +392,14 @@ fn servers_and_targets_come_move_and_go_while_programs_and_mounts_run() {
     assert!(refused.contains("omits target 2") && refused.contains("weft target drain"), "{refused}");
     let right = servers.weft(["config", "check"]);
     assert!(right.contains("3 targets") && !right.contains("not compared"), "{right}");
-    fs::copy(&without, servers.file()).expect("written");
+    servers.rewrite(&fs::read_to_string(&without).expect("text"));
     servers.stop(id);
     assert!(!servers.try_start(id), "it starts without target 2");
     assert!(servers.log(id).contains("omits target 2"), "{}", servers.log(id));
 
     // It moves to another address. Programs wait for it meanwhile.
     let (old, new) = (format!("run{id}/socket"), format!("run{id}/elsewhere"));
-    fs::write(servers.file(), whole.replace(&old, &new)).expect("written");
+    servers.rewrite(&whole.replace(&old, &new));
     servers.start(id);
     hold(&servers, FILES);
     both_go_on(&servers);
@@ -404,7 +410,7 @@ fn servers_and_targets_come_move_and_go_while_programs_and_mounts_run() {
         servers.path("target7").display()
     );
     fs::create_dir(servers.path("target7")).expect("a mount point");
-    fs::write(servers.file(), whole.replace(&old, &new) + &second).expect("written");
+    servers.rewrite(&(whole.replace(&old, &new) + &second));
     servers.weft(["target", "add", "7"]);
     servers.stop(id);
     servers.start(id);
@@ -423,9 +429,8 @@ fn servers_and_targets_come_move_and_go_while_programs_and_mounts_run() {
     assert!(servers.log(id).contains("was removed"), "{}", servers.log(id));
 
     fs::write(servers.path("stop"), "").expect("written");
-    for program in [Some(by_library), on_mount].into_iter().flatten() {
-        let ended = program.wait_with_output().expect("waited for");
-        assert!(ended.status.success(), "{}", shown(&ended));
+    for mut program in [Some(by_library), on_mount].into_iter().flatten() {
+        assert!(program.wait().expect("waited for").success());
     }
     drop(mount);
     // The metadata server starts with a file that names the server that has left.

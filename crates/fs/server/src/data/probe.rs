@@ -144,7 +144,7 @@ impl<E: Env> DataService<E> {
             if let Ok(served) = self.served(target) {
                 let _permit = served.admission.enter(connection.session).await;
                 if let Err(error) = served.tiered.target().remove(key).await {
-                    (self.hooks.log)(&error.to_string());
+                    (self.hooks.log)(&format!("error: {error}"));
                 }
             }
         }

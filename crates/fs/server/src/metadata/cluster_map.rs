@@ -89,13 +89,14 @@ pub(super) fn begin(
     }
     for entry in &file.targets {
         let Some(server) = numbers.get(&entry.server).copied() else { continue };
-        let state = self::row::<TargetRow>(t, Table::Targets, &target_key(entry.id))?.map(|row| row.state);
-        let found = row.targets.iter().position(|known| known.target == entry.id);
-        let is_known = found.is_some_and(|at| {
-            let of = row.targets[at].server;
-            row.servers.get(of.0 as usize).is_some_and(|server| server.state == ServerState::Registered)
+        let disk: Option<TargetRow> = self::row(t, Table::Targets, &target_key(entry.id))?;
+        let found = row.targets.iter().find(|known| known.target == entry.id);
+        let is_known = found.is_some_and(|place| {
+            let server = row.servers.get(place.server.0 as usize);
+            disk.is_some_and(|disk| disk.may_hold_data())
+                || server.is_some_and(|server| server.state == ServerState::Registered)
         });
-        if is_known || state == Some(TargetState::Retired) {
+        if is_known || disk.is_some_and(|disk| disk.state == TargetState::Retired) {
             continue;
         }
         let settings = settings.get(&entry.id).copied().unwrap_or_default();

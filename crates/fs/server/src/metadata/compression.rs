@@ -16,14 +16,20 @@ const SETTLE_TIME: Nanos = Nanos::from_s(600);
 
 /// Compression of new files for which no request, rule or directory has a setting.
 #[derive(Clone, Default, Debug)]
-pub struct DefaultCompression {
+pub(super) struct DefaultCompression {
     /// Settings of targets. They apply to files on targets with the same setting.
-    pub targets: BTreeMap<TargetId, CompressionSetting>,
+    targets: BTreeMap<TargetId, CompressionSetting>,
     /// Compression of all other files.
-    pub cluster: Option<Compression>,
+    cluster: Option<Compression>,
 }
 
 impl DefaultCompression {
+    pub(super) fn new(cluster: Option<Compression>, settings: &Settings) -> Self {
+        let mut this = Self { cluster, ..Self::default() };
+        this.set_targets(settings);
+        this
+    }
+
     /// Takes the settings of the targets of a new cluster map.
     pub(super) fn set_targets(&mut self, settings: &Settings) {
         let settings =

@@ -77,7 +77,6 @@ mod xattr;
 
 pub use check::NamespaceCheck;
 pub use cluster_map::SharedMap;
-pub use compression::DefaultCompression;
 pub use layouts::placed_as;
 pub use locking::HostName;
 pub use reaper::{LinkRemoval, Removal};
@@ -91,7 +90,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::ibridge::PeerAverages;
-use weft_core::{ByteLen, Nanos, Placement, TargetId, TargetSettings};
+use weft_core::{ByteLen, Compression, Nanos, Placement, TargetId, TargetSettings};
 use weft_env::{Dir, Env};
 use weft_store::emulate::Emulation;
 use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
@@ -135,8 +134,8 @@ pub struct Options {
     pub journal: JournalOptions,
     /// Layout of files for which no other layout is requested.
     pub placement: Placement,
-    /// Compression of files for which no other one is requested.
-    pub compression: DefaultCompression,
+    /// Compression of files for which no other one is requested, and whose targets have no common setting.
+    pub compression: Option<Compression>,
     /// Lifetime of a capability.
     pub capability_life: Nanos,
     /// Time after a start during which only clients of the previous start get locks, if there were any with locks or
@@ -200,7 +199,7 @@ impl Default for Options {
         Self {
             journal: JournalOptions::default(),
             placement: Placement::default(),
-            compression: DefaultCompression::default(),
+            compression: None,
             capability_life: Nanos::from_s(3600),
             grace: Nanos::from_s(3),
             root: RootOptions { uid: None, gid: 0, mode: 0o755 },
@@ -412,7 +411,7 @@ impl<E: Env> Service<E> {
         self.wait_for_reaper().await;
         self.dumps.clear();
         if let Err(error) = self.end_in_order().await {
-            self.log(&format!("the metadata service did not shut down cleanly: {error}"));
+            self.log(&format!("error: the metadata service did not shut down cleanly: {error}"));
         }
     }
 

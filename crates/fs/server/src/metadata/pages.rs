@@ -165,7 +165,7 @@ impl<E: Env> Service<E> {
     async fn wait_until_dropped(&self, file: FileId, events: &[(BoundSession, u64)]) {
         let until = self.env.now().saturating_add(PAGES_WAIT);
         if !self.have_completed(events, until).await && !self.is_stopping() {
-            self.log(&format!("a mount did not drop its pages of inode {file} in time"));
+            self.log(&format!("warn: a mount did not drop its pages of inode {file} in time"));
         }
     }
 

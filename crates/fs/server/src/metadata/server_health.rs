@@ -166,7 +166,7 @@ impl<E: Env> Service<E> {
                     let started = Self::spawn_watcher(&self, server, &secret, every);
                     if let Err(error) = started {
                         watched.remove(&server);
-                        self.log(&format!("a server is not watched: {error}"));
+                        self.log(&format!("error: a server is not watched: {error}"));
                     }
                 }
             }
@@ -278,7 +278,7 @@ impl<E: Env> Service<E> {
         }
         let name = self.core.map.get().server(server).name.clone();
         let message =
-            format!("server {name} does not answer: new files are placed on other servers: {cause}");
+            format!("warn: server {name} does not answer: new files are placed on other servers: {cause}");
         if self.core.server_health.down(server, &name, cause) {
             self.log(&message);
         }

@@ -70,7 +70,9 @@ impl<E: Env> Service<E> {
                 // A failed log is reported to the requests that wait for it.
                 let _ = self.journal.durable_soon(point).await;
             }
-            Err(fault) => self.log(&format!("the end of {} could not be recorded: {fault:?}", ctx.session)),
+            Err(fault) => {
+                self.log(&format!("error: the end of {} could not be recorded: {fault:?}", ctx.session))
+            }
         }
         self.wake_reaper();
         self.journal.await_device().await;
@@ -232,7 +234,7 @@ impl<E: Env> Service<E> {
         self.lock_changed.iter().for_each(Notify::notify_all);
         match written {
             Ok((_, point)) => drop(self.journal.durable_soon(point).await),
-            Err(fault) => self.log(&format!("files removed before the start stay for now: {fault:?}")),
+            Err(fault) => self.log(&format!("error: files removed before the start stay for now: {fault:?}")),
         }
         self.wake_reaper();
     }

@@ -2,6 +2,7 @@
 
 use super::byte_leases::ByteLeases;
 use super::cluster_map::{self, Settings, SharedMap};
+use super::compression::DefaultCompression;
 use super::fault::{Fault, Outcome};
 use super::fences::Fences;
 use super::layouts::Layouts;
@@ -147,7 +148,7 @@ impl<E: Env> Service<E> {
         removal.set_cluster(journal.identity().id, map.clone());
         for name in &before.removed_servers {
             (hooks.log)(&format!(
-                "the cluster file names server {name}, which was removed from the cluster: it is ignored"
+                "warn: the cluster file names server {name}, which was removed from the cluster: it is ignored"
             ));
         }
         journal.durable(point).await.map_err(|error| describe(&error))?;
@@ -161,8 +162,7 @@ impl<E: Env> Service<E> {
             true => UnknownWriters::new(FileId(0), Timestamp(0)),
             false => UnknownWriters::new(before.first_new, writers_until),
         };
-        let mut compression = options.compression;
-        compression.set_targets(&before.settings);
+        let compression = DefaultCompression::new(options.compression, &before.settings);
         let mut opens = Opens::default();
         before.replicated.iter().for_each(|file| opens.set_replicated(*file, true));
         let mut sessions = Sessions::default();

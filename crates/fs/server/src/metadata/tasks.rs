@@ -136,7 +136,7 @@ impl<E: Env> Service<E> {
             }
             self.journal.await_device().await;
         }
-        failures.iter().for_each(|failure| self.log(failure));
+        failures.iter().for_each(|failure| self.log(&format!("warn: {failure}")));
         failures
     }
 

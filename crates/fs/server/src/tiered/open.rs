@@ -59,7 +59,7 @@ pub(crate) async fn open<E: Env>(
         }
         return Ok(TieredTarget::new(target, None));
     };
-    let say = |line: &str| (config.hooks.log)(&format!("{}: {line}", target_config.id));
+    let say = |line: &str| config.hooks.log_of(&target_config.id, line);
     let log = match open_log(env, config, target_config, &named, note_of_log, &say).await {
         Ok(log) => log,
         Err(error)
@@ -68,7 +68,7 @@ pub(crate) async fn open<E: Env>(
                 && is_dispensable(&error) =>
         {
             let why = format!("the cache is not used: {error}");
-            say(&why);
+            say(&format!("error: {why}"));
             target.note_log(None).await?;
             let unusable = UnusableSsd { path: named.path.display().to_string(), why };
             return Ok(TieredTarget { unusable: Some(unusable), ..TieredTarget::new(target, None) });
@@ -145,9 +145,9 @@ async fn open_log<E: Env>(
         };
         say(&format!("the fragment log {path} holds {} bytes {fate}", found.dirty.0));
     }
-    found.lost.iter().take(LOGGED_LOSSES_MAX).for_each(|lost| say(&describe(lost)));
+    found.lost.iter().take(LOGGED_LOSSES_MAX).for_each(|lost| say(&format!("error: {}", describe(lost))));
     if found.lost.len() > LOGGED_LOSSES_MAX {
-        say(&format!("{} more ranges are lost", found.lost.len() - LOGGED_LOSSES_MAX));
+        say(&format!("error: {} more ranges are lost", found.lost.len() - LOGGED_LOSSES_MAX));
     }
     Ok(log)
 }
@@ -204,7 +204,7 @@ impl<E: Env> TieredTarget<E> {
     async fn change_note(&self, note: &LogNote, say: &impl Fn(&str)) -> Result<(), TargetError> {
         if let Some(tier) = self.tier.as_ref().filter(|_| note.has_copies_only) {
             if let Err(why) = self.drain(&AtomicBool::new(false), say).await {
-                say(&format!("bytes stay on the SSD {}: {why}", tier.config.path.display()));
+                say(&format!("warn: bytes stay on the SSD {}: {why}", tier.config.path.display()));
             }
             if tier.dirty() > ByteLen(0) || tier.log.stats().lost > ByteLen(0) {
                 return Ok(());
@@ -242,7 +242,7 @@ impl<E: Env> TieredTarget<E> {
             let now = tier.env.now();
             if now.saturating_sub(reported_at) >= PROGRESS_INTERVAL {
                 reported_at = now;
-                say(&format!("{} bytes are left on the SSD {path}", tier.dirty().0));
+                say(&format!("warn: {} bytes are left on the SSD {path}", tier.dirty().0));
             }
         }
         failed.map_or(Ok(()), Err)
@@ -252,11 +252,11 @@ impl<E: Env> TieredTarget<E> {
     pub async fn shut_down(&self, skip: &AtomicBool, say: impl Fn(&str)) {
         let Some(tier) = &self.tier else { return };
         if let Err(why) = self.drain(skip, &say).await {
-            say(&format!("bytes stay on the SSD {}: {why}", tier.config.path.display()));
+            say(&format!("warn: bytes stay on the SSD {}: {why}", tier.config.path.display()));
         }
         self.settle_copies(tier, || !skip.load(Ordering::SeqCst)).await;
         if let Err(error) = tier.log.close().await {
-            say(&error.to_string());
+            say(&format!("error: {error}"));
         }
     }
 }

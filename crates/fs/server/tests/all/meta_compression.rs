@@ -3,7 +3,7 @@
 
 use crate::meta_support::*;
 use std::path::PathBuf;
-use weft_core::{ByteLen, Compression, FileId, RecordedLens, TargetId, Timestamp};
+use weft_core::{ByteLen, Compression, FileId, RecordedLens, TargetId, TargetSettings, Timestamp};
 use weft_env::Env;
 use weft_env::real::{RealEnv, block_on};
 use weft_server::metadata::Config;
@@ -24,9 +24,9 @@ fn spec(setting: &str) -> LayoutSpec {
 fn with_default(test: impl AsyncFnOnce(Peer<RealEnv>)) {
     with(
         |config| {
-            let default = &mut config.options.compression;
-            default.cluster = compression("lz4");
-            default.targets = [2, 3].map(|id| (TargetId(id), "off".parse().expect("a setting"))).into();
+            config.options.compression = compression("lz4");
+            let off = TargetSettings { compression: "off".parse().ok(), ..TargetSettings::default() };
+            config.options.targets = [2, 3].map(|id| (TargetId(id), off)).into();
         },
         test,
     );

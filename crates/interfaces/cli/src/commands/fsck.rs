@@ -296,8 +296,8 @@ impl Check<'_> {
             targets.iter().filter(|target| self.map.server_of(**target).is_none()).collect();
         for target in &unnamed {
             let text = format!(
-                "{name}: a part of it lies on target {}, which the cluster file does not name: use the \
-                 servers' cluster file",
+                "{name}: a part of it lies on target {}, which is not part of the cluster: `weft target list` \
+                 shows the targets",
                 target.0
             );
             self.problem(&text, false);

@@ -117,8 +117,11 @@ impl Mount {
         let log =
             log.map_err(|error| Failure::new(file.display(), error).remedy("name another file with --log"))?;
         let _ = LOG.set(log);
-        weft_fuse::failures::set_log(log_line);
-        weft_client::set_log(log_line);
+        weft_fuse::failures::set_log(|line| log_line(&format!("error: {line}")));
+        weft_client::set_log(|line| match line.ends_with("answers again") {
+            true => log_line(line),
+            false => log_line(&format!("warn: {line}")),
+        });
         Ok(())
     }
 

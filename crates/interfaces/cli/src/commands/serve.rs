@@ -299,7 +299,7 @@ fn metadata_config(
     let options = &mut config.options;
     options.accept_lost_log = accept_lost_log;
     options.placement = cluster.placement.clone();
-    options.compression = metadata::DefaultCompression { cluster: cluster.compression, ..Default::default() };
+    options.compression = cluster.compression;
     options.inline_max = cluster.inline_max;
     options.grace = found.grace;
     options.syncs_all_names = found.syncs_all_names;

@@ -89,10 +89,17 @@ key_file = \"{at}/key\"
         let _ = writeln!(text, "log = \"{at}/log{id}\"");
         let _ =
             writeln!(text, "[[server.target]]\nid = {id}\nclass = \"{class}\"\npath = \"{at}/target{id}\"");
-        std::fs::write(self.file(), text).expect("written");
+        self.rewrite(&text);
         std::fs::create_dir(self.path(&format!("target{id}"))).expect("a mount point");
         self.running.push(None);
         id
+    }
+
+    /// Replaces the cluster file at once: programs that start meanwhile read the former one or this one.
+    pub fn rewrite(&self, text: &str) {
+        let new = self.path("cluster.new");
+        std::fs::write(&new, text).expect("written");
+        std::fs::rename(&new, self.file()).expect("renamed");
     }
 
     /// Returns the cluster file without one of its servers.

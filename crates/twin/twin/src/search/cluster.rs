@@ -197,7 +197,7 @@ impl Cluster {
             if line.contains("is refused: ") {
                 starts.lock()[id].refused += 1;
             }
-            if line.starts_with("a bug in the server") {
+            if line.contains("a bug in the server") {
                 judge.violated("no panic", format!("server {name}: {line}"));
             }
         };
@@ -236,7 +236,7 @@ impl Cluster {
                 config.options.targets =
                     limited.map(|(target, capacity)| (target, settings(capacity))).collect();
                 let by_default = plan.compression.filter(|it| it.by_default);
-                config.options.compression.cluster = by_default.map(|it| it.setting);
+                config.options.compression = by_default.map(|it| it.setting);
                 config.options.journal.log_len = ByteLen(plan.log_len);
                 config.options.journal.cache_len = ByteLen(1 << 20);
                 config
