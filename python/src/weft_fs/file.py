@@ -78,18 +78,8 @@ class File(io.RawIOBase):
                 fail(self.name)
         del kept
         self._handle = Handle(pointer, lib.weft_close, f"file {self.name}")
-        if not self._may_write:
-            self._refuse_directory()
         if self._appends:
             self._position = self.size()
-
-    def _refuse_directory(self) -> None:
-        """Fail for a directory, as Python's own files do. A read of no bytes costs no message."""
-        try:
-            self.pread_into(bytearray(), 0)
-        except OSError:
-            self.close()
-            raise
 
     def __repr__(self) -> str:
         state = " closed" if self.closed else ""

@@ -308,6 +308,12 @@ class WeftFileSystem(Expanding):
             target = path
             path = self._draft(path, mode)
         raw = self._raw(path, mode, **options)
+        if mode == "rb":
+            try:
+                raw.pread(0, 0)  # without a message; an error for a directory
+            except OSError:
+                raw.close()
+                raise
         if buffer_len == 0 or cache_type == "none":
             return Unbuffered(self, path, raw, target)
         if raw.readable() and raw.writable():
