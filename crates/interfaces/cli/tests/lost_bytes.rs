@@ -146,16 +146,15 @@ fn a_lost_datafile_of_several_servers_is_named_with_its_server() {
     assert!(text.contains("not checked: target 2: server s2"), "{text}");
     servers.start(2);
 
-    // A cluster file that lacks a server with data.
+    // A cluster file that lacks a server with data is a way in: the metadata server names the others.
     let whole = std::fs::read_to_string(servers.file()).expect("a cluster file");
     let last = whole.rfind("[[server]]").expect("servers");
     let file = servers.path("less.toml");
     std::fs::write(&file, &whole[..last]).expect("written");
     let output = undisturbed().arg("--cluster").arg(&file).arg("fsck").output().expect("weft starts");
-    let text = shown(&output);
-    assert_eq!(output.status.code(), Some(4), "{text}");
     assert!(
-        text.contains("/weft/other: a part of it lies on target 2, which the cluster file does not name"),
-        "{text}"
+        output.status.success() && shown(&output).contains("3 datafiles: 0 problems"),
+        "{}",
+        shown(&output)
     );
 }
