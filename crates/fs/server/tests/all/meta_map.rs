@@ -20,7 +20,7 @@ const TARGETS: u64 = 10;
 const STEPS: u32 = 150;
 const SEEDS: u64 = 25;
 
-/// What the service has acknowledged.
+/// State that the service has acknowledged.
 #[derive(Default)]
 struct Known {
     /// Number of each server that was ever seen in a map or a reply.
@@ -220,7 +220,7 @@ impl World {
         let file = random_file(&mut self.random);
         self.service = started(&self.env, file).await;
         self.as_server = connected(&self.service);
-        // What the file adds may change the map.
+        // The file may add servers and targets to the map.
         let MetaReply::ClusterMap(map) = self.ask(MetaRequest::ClusterMap).await else { panic!("a map") };
         let before = self.before.as_ref().expect("there was a map");
         for (number, entry) in before.numbered() {
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// Compares the map with what was acknowledged.
+    /// Compares the map with the acknowledged state.
     async fn check(&mut self) {
         let MetaReply::ClusterMap(map) = self.ask(MetaRequest::ClusterMap).await else { panic!("a map") };
         for (number, entry) in map.numbered() {
