@@ -17,6 +17,7 @@ use toml::de::DeTable;
 use weft_core::placement::{ClassFilter, Factor, Start};
 use weft_core::{ByteLen, Compression, CompressionSetting, Integrity, Nanos, Placement, Reserve, TargetId};
 use weft_env::Address;
+use weft_wire::cluster::is_name;
 use weft_wire::hello::Security;
 
 const MEMORY: RangeInclusive<ByteLen> = ByteLen::from_mib(1)..=ByteLen(1 << 40);
@@ -118,8 +119,7 @@ pub(crate) fn required<T>(
 
 /// Checks a name for use in messages, file names and commands.
 fn word(text: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if text.len() <= 64 && text.chars().all(plain) && !text.starts_with(['-', '.']) {
+    if is_name(text) {
         return Ok(text.to_owned());
     }
     Err("use up to 64 letters, digits, dots, dashes and underscores, and start with a letter, digit or underscore"

@@ -121,6 +121,15 @@ impl TargetSettings {
 }
 
 impl TargetState {
+    /// Whether the disk `disk` of a target in this state may hold data of files.
+    pub fn may_hold_data(self, disk: TargetUuid) -> bool {
+        match self {
+            Self::Active | Self::Draining => true,
+            Self::Joining => !disk.is_none(),
+            Self::Retired => false,
+        }
+    }
+
     /// Returns the name of the state in messages.
     pub const fn word(self) -> &'static str {
         match self {

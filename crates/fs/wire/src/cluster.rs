@@ -17,6 +17,15 @@ pub const ADDRESSES_MAX: usize = 16;
 /// Maximum length of an encoded map in bytes.
 pub const MAP_LEN_MAX: usize = 1 << 19;
 
+/// Maximum length of the name of a cluster, server or class.
+const NAME_LEN_MAX: usize = 64;
+
+/// Whether this can be the name of a cluster, server or class, which appears in messages, file names and commands.
+pub fn is_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    (1..=NAME_LEN_MAX).contains(&text.len()) && text.chars().all(plain) && !text.starts_with(['-', '.'])
+}
+
 /// Servers and targets of one cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClusterMap {

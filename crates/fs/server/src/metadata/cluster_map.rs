@@ -23,12 +23,11 @@ use weft_store::metadata::{
     CLUSTER_MAP_KEY, ClusterMapRow, ServerRow, ServerState, Snapshot, Table, TargetPlaceRow, TargetRow,
     Transaction, target_key,
 };
-use weft_wire::cluster::{MAP_LEN_MAX, SERVERS_MAX, ServerChange, ServerEntry, TargetEntry, TargetPlace};
+use weft_wire::cluster::{
+    MAP_LEN_MAX, SERVERS_MAX, ServerChange, ServerEntry, TargetEntry, TargetPlace, is_name,
+};
 use weft_wire::meta::MetaReply;
 use weft_wire::{ClusterMap, Errno};
-
-/// Maximum length of a server's name, as in cluster files.
-const NAME_LEN_MAX: usize = 64;
 
 /// Settings of targets.
 pub(super) type Settings = BTreeMap<TargetId, TargetSettings>;
@@ -106,33 +105,35 @@ pub(super) fn begin(
         );
     }
     let metadata = file.server(file.metadata).name.as_str();
-    if row != before {
-        put_map(t, &mut row, (&file.name, metadata), now)?;
-    }
-    Ok((published(&row, (&file.name, metadata))?, settings_of(&row), removed))
+    let map = match row == before {
+        true => published(&row, (&file.name, metadata))?,
+        false => put_map(t, &mut row, (&file.name, metadata), now)?,
+    };
+    Ok((map, settings_of(&row), removed))
 }
 
 fn map_row(s: &dyn Snapshot) -> Outcome<ClusterMapRow> {
     Ok(row(s, Table::Counters, CLUSTER_MAP_KEY)?.unwrap_or_default())
 }
 
-/// Writes a row that has changed, with a higher version.
+/// Writes a row that has changed, with a higher version, and returns its map.
 fn put_map(
     t: &mut dyn Transaction,
     row: &mut ClusterMapRow,
     names: (&str, &str),
     now: Timestamp,
-) -> Outcome<()> {
+) -> Outcome<ClusterMap> {
     // After an older copy of the database was restored, clients may know versions that this copy does not. The time keeps
     // versions from coming back with another meaning.
     let clock = u32::try_from(seconds(now)).unwrap_or(0);
     row.version = row.version.saturating_add(1).max(clock);
-    if row.servers.len() > SERVERS_MAX || published(row, names)?.encoded_len() > MAP_LEN_MAX {
+    let map = published(row, names)?;
+    if map.servers.len() > SERVERS_MAX || map.encoded_len() > MAP_LEN_MAX {
         const WHY: &str = "the cluster has too many servers, targets and addresses for one map";
         return Err(Fault::new(Errno::EFBIG, WHY));
     }
     put_row(t, Table::Counters, CLUSTER_MAP_KEY, row);
-    Ok(())
+    Ok(map)
 }
 
 fn put_place(row: &mut ClusterMapRow, place: TargetPlaceRow) {
@@ -185,16 +186,13 @@ fn may_hold_data(s: &dyn Snapshot, target: TargetId) -> Outcome<bool> {
 
 impl Core {
     /// Makes a new map the current one, everywhere in the service.
-    fn take_map(&self, row: &ClusterMapRow) -> Outcome<()> {
+    fn take_map(&self, map: ClusterMap, settings: &Settings) {
         let before = self.map.get();
-        let map = published(row, (&before.name, &before.server(before.metadata).name))?;
-        let settings = settings_of(row);
         self.registry.set_named(&map);
-        self.server_health.set_map(&map, &settings);
-        self.reservations.set_limits(&settings, |target| before.server_of(target).is_none());
-        self.compression.write().set_targets(&settings);
+        self.server_health.set_map(&map, settings);
+        self.reservations.set_limits(settings, |target| before.server_of(target).is_none());
+        self.compression.write().set_targets(settings);
         self.map.set(map);
-        Ok(())
     }
 }
 
@@ -208,9 +206,17 @@ impl Op<'_> {
         if row == *before {
             return Ok(());
         }
-        let map = self.core.map.get();
-        put_map(t, &mut row, (&map.name, &map.server(map.metadata).name), self.now)?;
-        self.core.take_map(&row)
+        let now = self.core.map.get();
+        let map = put_map(t, &mut row, (&now.name, &now.server(now.metadata).name), self.now)?;
+        self.core.take_map(map, &settings_of(&row));
+        Ok(())
+    }
+
+    fn require_kept_map(&self) -> Outcome<()> {
+        match self.core.keeps_map {
+            true => Ok(()),
+            false => Err(Fault::new(Errno::EINVAL, "the servers of this cluster do not change")),
+        }
     }
 
     pub(super) fn cluster_map(&self) -> MetaReply {
@@ -226,12 +232,7 @@ impl Op<'_> {
         targets: &[TargetId],
         format: bool,
     ) -> Outcome<MetaReply> {
-        if !self.core.keeps_map {
-            let number = self.core.map.get().number_of(name);
-            let number =
-                number.ok_or_else(|| Fault::new(Errno::EINVAL, format!("no server {name:?} here")))?;
-            return Ok(MetaReply::Registered { server: number });
-        }
+        self.require_kept_map()?;
         check_name(name)?;
         let before = map_row(t)?;
         let mut row = before.clone();
@@ -327,9 +328,7 @@ impl Op<'_> {
         name: &str,
         change: ServerChange,
     ) -> Outcome<MetaReply> {
-        if !self.core.keeps_map {
-            return Err(Fault::new(Errno::EINVAL, "the servers of this cluster do not change"));
-        }
+        self.require_kept_map()?;
         let refused = |errno, why: &str| Err(Fault::new(errno, format!("server {name}: {why}")));
         let before = map_row(t)?;
         let mut row = before.clone();
@@ -377,11 +376,9 @@ impl Op<'_> {
     }
 }
 
-/// Refuses what no cluster file can have as the name of a server.
+/// Refuses a name that no cluster file can have.
 fn check_name(name: &str) -> Outcome<()> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let fits = (1..=NAME_LEN_MAX).contains(&name.len());
-    if fits && name.chars().all(plain) && !name.starts_with(['-', '.']) {
+    if is_name(name) {
         return Ok(());
     }
     let why = "a server's name has up to 64 letters, digits, dots, dashes and underscores";

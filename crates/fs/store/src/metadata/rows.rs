@@ -509,11 +509,7 @@ pub struct TargetRow {
 impl TargetRow {
     /// Whether the disk of the target may hold data of files.
     pub fn may_hold_data(&self) -> bool {
-        match self.state {
-            TargetState::Active | TargetState::Draining => true,
-            TargetState::Joining => !self.uuid.is_none(),
-            TargetState::Retired => false,
-        }
+        self.state.may_hold_data(self.uuid)
     }
 }
 

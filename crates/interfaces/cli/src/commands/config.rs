@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use weft_config::{Cluster, EXAMPLE};
-use weft_core::{Nanos, TargetState};
+use weft_core::Nanos;
 use weft_env::real::block_on;
 use weft_wire::ClusterMap;
 use weft_wire::meta::TargetRecord;
@@ -99,7 +99,8 @@ fn compare(cluster: Cluster) -> Result<Option<String>, Failure> {
         let server = map.server_of(target).map(|server| &map.server(server).name);
         server.is_some_and(|server| here.contains(server))
     };
-    let omitted = records.iter().filter(|record| may_hold_data(record) && is_here(record.target));
+    let omitted =
+        records.iter().filter(|record| record.state.may_hold_data(record.uuid) && is_here(record.target));
     let omitted = omitted.filter(|record| !named.contains(&record.target));
     let omitted: Vec<_> = omitted.map(|record| record.target.0.to_string()).collect();
     if omitted.is_empty() {
@@ -122,15 +123,6 @@ fn records(cluster: Cluster) -> Result<(Vec<TargetRecord>, Arc<ClusterMap>), Str
     let weft = weft.map_err(|failure| failure.text().to_owned())?;
     let records = block_on(weft.client.targets()).map_err(|error| why(&error))?.1;
     Ok((records, weft.client.map()))
-}
-
-/// Whether the metadata server refuses a server whose cluster file omits this target.
-fn may_hold_data(record: &TargetRecord) -> bool {
-    match record.state {
-        TargetState::Active | TargetState::Draining => true,
-        TargetState::Joining => !record.uuid.is_none(),
-        TargetState::Retired => false,
-    }
 }
 
 fn show(cluster: &Cluster) {

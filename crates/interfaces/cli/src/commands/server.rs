@@ -1,4 +1,4 @@
-//! `weft server`: all targets of a server at once.
+//! `weft server`: lets servers join and leave the cluster.
 
 use super::session::{Weft, why};
 use super::target;
