@@ -197,7 +197,8 @@ fn stop(hosts: &Hosts, host: usize, file: &Path, mut server: Server) {
 
 #[test]
 fn hosts_join_move_and_leave_while_a_program_uses_the_files() {
-    const FILES: usize = 6;
+    // Many files, so that one of them is less than what a full target has too much. The program uses six of them.
+    const FILES: usize = 24;
     let Some(hosts) = Hosts::new(3) else { return };
     let dir = tempfile::Builder::new().prefix("weft-hosts-").tempdir().expect("a directory");
     // Each host has a file of its own, with its own server and that of the metadata.
