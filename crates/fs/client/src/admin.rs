@@ -89,7 +89,7 @@ impl<E: Env> Core<E> {
     ) -> Result<T> {
         self.check_not_forked()?;
         let server = self.server(server);
-        let deadline = Deadline::begin(&self.env, self.options.request_timeout);
+        let deadline = Deadline::of_request(self);
         self.with_connection_until(server, deadline, request).await
     }
 
@@ -102,10 +102,11 @@ impl<E: Env> Core<E> {
     ) -> Result<T> {
         let usual = self.options.request_timeout;
         let mut pooled = server.connections.acquire().await;
-        let mut attempts = Attempts::until(deadline);
+        let mut attempts = Attempts::until(self, deadline);
         loop {
             let connection = ensure_data_connection(self, server, &mut pooled, deadline).await?;
-            deadline.limit(&self.env, &mut connection.link).map_err(|e| server.unreachable(e.to_string()))?;
+            let limited = deadline.limit(&self.env, &mut connection.link, usual);
+            limited.map_err(|e| server.unreachable(e.to_string()))?;
             let result = request(connection).await;
             if connection.link.conn().set_timeout(Some(usual)).is_err() {
                 pooled.connection = None;
@@ -183,8 +184,8 @@ impl<E: Env> Client<E> {
         let mut sum = StatFs { inodes, inodes_free, ..StatFs::default() };
         let mut counted = BTreeSet::new();
         // One time-out for all servers together.
-        let deadline = Deadline::begin(&self.session.core.env, self.session.core.options.request_timeout);
         let core = &self.session.core;
+        let deadline = Deadline::brief(core);
         for server in core.servers() {
             match core.status_until(server.id, deadline).await {
                 Ok(status) => {

@@ -221,7 +221,7 @@ impl<E: Env> OpenFile<E> {
             Ok(MetaReply::LockWait(next)) => Ok(AppendLock::Wait(next)),
             Ok(_) => Err(Error::unexpected_reply()),
             Err(error) => {
-                if matches!(error, Error::Unreachable(_)) {
+                if error.is_without_answer() {
                     // The lock may have been granted nevertheless.
                     let _ = self.release_append_grant(owner, false).await;
                 }

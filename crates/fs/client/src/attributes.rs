@@ -3,7 +3,7 @@
 use crate::call::Effect;
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::size::{LastKnown, LossPolicy};
+use crate::size::{LastKnown, LossPolicy, SizePatience};
 use weft_core::{ByteLen, Layout, Nanos};
 use weft_env::Env;
 use weft_wire::Errno;
@@ -21,7 +21,8 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// `ENOENT`, `EACCES` and the like; `Unreachable`; [`Error::ExternalLink`](crate::Error::ExternalLink).
     pub async fn stat(&self, at: &InodePath) -> Result<Attr> {
-        self.stat_last_known(at).await?.exact()
+        let request = MetaRequest::Stat { at: at.clone() };
+        self.find(at, request, SizePatience::Exact).await?.0.exact()
     }
 
     /// Returns the attributes of a name, even while a data server with a part of the file does not answer: see
@@ -31,7 +32,8 @@ impl<E: Env> Client<E> {
     /// `ENOENT`, `EACCES` and the like; `Unreachable` for the metadata server;
     /// [`Error::ExternalLink`](crate::Error::ExternalLink).
     pub async fn stat_last_known(&self, at: &InodePath) -> Result<LastKnown> {
-        self.find(at, MetaRequest::Stat { at: at.clone() }).await.map(|(known, _)| known)
+        let request = MetaRequest::Stat { at: at.clone() };
+        self.find(at, request, SizePatience::LastKnownWillDo).await.map(|(known, _)| known)
     }
 
     /// Looks up a name as [`Client::stat_last_known`] does. Also returns the time until which the caller may use name and
@@ -43,15 +45,22 @@ impl<E: Env> Client<E> {
     /// As for [`Client::stat_last_known`].
     pub async fn look_up(&self, at: &InodePath) -> Result<(LastKnown, Option<Nanos>)> {
         let until = self.session.core.env.now().saturating_add(NAME_LEASE);
-        let (known, leased) = self.find(at, MetaRequest::LookUp { at: at.clone() }).await?;
+        let request = MetaRequest::LookUp { at: at.clone() };
+        let (known, leased) = self.find(at, request, SizePatience::LastKnownWillDo).await?;
         Ok((known, leased.then_some(until)))
     }
 
     /// Finds the attributes of a name by `request`. Also returns whether the name is leased.
-    async fn find(&self, at: &InodePath, request: MetaRequest) -> Result<(LastKnown, bool)> {
+    async fn find(
+        &self,
+        at: &InodePath,
+        request: MetaRequest,
+        patience: SizePatience,
+    ) -> Result<(LastKnown, bool)> {
         let mut tries = 0;
         loop {
-            let found = self.session.leased_attr_reply(at, Effect::Repeatable, request.clone()).await;
+            let found =
+                self.session.leased_attr_reply(at, Effect::Repeatable, request.clone(), patience).await;
             // The file was removed before its datafiles reported their lengths. Another file may have the name now.
             let is_gone = found.as_ref().is_err_and(|error| error.errno() == Errno::ESTALE.0);
             if !is_gone || at.path.is_empty() || tries == STAT_REPETITIONS_MAX {

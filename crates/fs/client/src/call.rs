@@ -63,6 +63,17 @@ impl<E: Env> Core<E> {
         effect: Effect,
         request: MetaRequest,
     ) -> Result<MetaReply, Error> {
+        self.call_until(Deadline::of_request(self), identity, effect, request).await
+    }
+
+    /// Sends a request like [`Core::call_without_flush`], until `deadline`.
+    pub(crate) async fn call_until(
+        &self,
+        deadline: Deadline,
+        identity: Option<&Identity>,
+        effect: Effect,
+        request: MetaRequest,
+    ) -> Result<MetaReply, Error> {
         self.check_not_forked()?;
         let mut pooled = self.metadata.acquire().await;
         let seq = match effect {
@@ -73,7 +84,7 @@ impl<E: Env> Core<E> {
             }
         };
         let call = MetaCall { seq, on_behalf: identity.cloned(), request };
-        let mut attempts = Attempts::begin(self);
+        let mut attempts = Attempts::until(self, deadline);
         let reply = loop {
             let result = self.attempt(&mut pooled, &call, attempts).await?;
             match result {
@@ -202,8 +213,10 @@ impl<E: Env> Core<E> {
         let sent_at = self.env.now();
         let usual = self.options.request_timeout;
         // The first attempt has all of the time, and the connection's own time-out is that long.
-        let left =
-            if attempts.number == 1 { usual } else { attempts.deadline.remaining(&self.env).min(usual) };
+        let left = match attempts.number == 1 && !attempts.deadline.is_shorter_than(usual) {
+            true => usual,
+            false => attempts.deadline.remaining(&self.env).min(usual),
+        };
         let mut result = exchange_within((usual, left), connection, call).await;
         if result.is_ok()
             && self.has_other_map(connection.map_version)
@@ -262,7 +275,7 @@ impl<E: Env> Core<E> {
         if self.is_overtaken(pooled) {
             pooled.connection = None;
         }
-        let mut attempts = Attempts::until(deadline);
+        let mut attempts = Attempts::until(self, deadline);
         while pooled.connection.is_none() {
             let unacknowledged = std::mem::take(&mut pooled.unacknowledged);
             let connection = ensure_connected(self, server, pooled, deadline).await;

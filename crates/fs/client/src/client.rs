@@ -4,6 +4,7 @@ use crate::attempts::ATTEMPTS_MAX;
 use crate::call::Effect;
 use crate::core::{BeforeOpen, Core};
 use crate::counters::Counts;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::file::OpenFile;
 use crate::options::{ClientOptions, Credentials};
@@ -58,12 +59,14 @@ impl<E: Env> Client<E> {
         self.session.core.map()
     }
 
-    /// Asks the metadata server for the servers and targets of the cluster.
+    /// Asks the metadata server for the servers and targets of the cluster, and tries for a few seconds only to reach it.
     ///
     /// # Errors
     /// `Unreachable`.
     pub async fn fetch_map(&self) -> Result<Arc<ClusterMap>> {
-        match self.session.call(Effect::Repeatable, MetaRequest::ClusterMap).await? {
+        let core = &self.session.core;
+        let (deadline, identity) = (Deadline::brief(core), self.session.identity());
+        match core.call_until(deadline, identity, Effect::Repeatable, MetaRequest::ClusterMap).await? {
             MetaReply::ClusterMap(_) => Ok(self.map()),
             _ => Err(Error::unexpected_reply()),
         }

@@ -3,8 +3,9 @@
 use crate::call::Effect;
 use crate::connection::{Area, Connection, describe};
 use crate::core::Core;
-use crate::deadline::Deadline;
+use crate::deadline::{BRIEF, Deadline};
 use crate::error::Error;
+use crate::interruption;
 use crate::options::Checksums;
 use crate::pool::PooledConnection;
 use crate::server::{ConnectPolicy, Server};
@@ -14,12 +15,13 @@ use weft_core::Nanos;
 use weft_env::{Address, Conn, Env, Peer};
 use weft_wire::greeting::{Caller, GreetingError};
 use weft_wire::hello::{Names, Opening, Process};
-use weft_wire::meta::MetaRequest;
+use weft_wire::meta::{MetaReply, MetaRequest};
 use weft_wire::{Errno, Link, WireError, is_other_version};
 
-/// First and longest pause between attempts to connect; the pause doubles.
+/// First and longest pause between attempts to connect; the pause doubles. In a long outage it becomes longer.
 const PAUSE_MIN: Nanos = Nanos::from_ms(5);
 const PAUSE_MAX: Nanos = Nanos::from_ms(250);
+const PAUSE_MAX_LATER: Nanos = Nanos::from_s(1);
 
 /// Connects `pooled` within the time that is left, with one attempt or several depending on the server's recent
 /// failures.
@@ -57,14 +59,21 @@ pub(crate) async fn ensure_data_connection<'l, E: Env>(
                 core.counters.connections.one();
                 pooled.connection = Some(Box::new(connection));
             }
+            Err(ConnectError::Io(error)) if server.is_awaited(core.env.now(), deadline.retry_for) => {
+                server.connections.disconnect_idle();
+                server.note_outage(core.env.now(), describe(&error));
+            }
             Err(failed) => {
                 server.connections.disconnect_idle();
                 return Err(match failed {
                     ConnectError::Refused(error) => server.mark_refused(core.env.now(), error),
                     ConnectError::Local(errno) => server.mark_local_failure(core.env.now(), errno),
-                    ConnectError::Io(error) => {
-                        server.mark_dead(core.env.now(), describe(&error), core.options.dead_for)
-                    }
+                    ConnectError::Io(error) => server.mark_dead(
+                        core.env.now(),
+                        describe(&error),
+                        core.options.dead_for,
+                        deadline.retry_for,
+                    ),
                 });
             }
         }
@@ -81,12 +90,14 @@ pub(crate) async fn connect<E: Env>(
 ) -> Result<Connection<E>, Error> {
     let start = core.env.now();
     let mut pause = PAUSE_MIN;
+    let mut wait = None;
     loop {
         if server.entry().is_blank() {
             return Err(server.unreachable("it is not part of the cluster".to_owned()));
         }
-        let policy = server.admit(core.env.now())?;
+        let policy = server.admit(core.env.now(), deadline.retry_for)?;
         let limit = core.options.connect_timeout.min(deadline.remaining(&core.env));
+        let key = core.greeting_key();
         let cause = match attempt(core, server, number, limit).await {
             Ok(connection) => {
                 server.mark_alive();
@@ -100,6 +111,11 @@ pub(crate) async fn connect<E: Env>(
                     false => return Err(server.mark_refused(core.env.now(), error)),
                 }
             }
+            Err(ConnectError::Refused(error))
+                if error.errno == Errno::EACCES && core.renew_key(key.as_ref()) =>
+            {
+                continue;
+            }
             Err(ConnectError::Refused(error)) => return Err(server.mark_refused(core.env.now(), error)),
             Err(ConnectError::Local(errno)) => return Err(server.mark_local_failure(core.env.now(), errno)),
             Err(ConnectError::Io(error)) => describe(&error),
@@ -107,13 +123,21 @@ pub(crate) async fn connect<E: Env>(
         if has_moved(core, server).await {
             continue;
         }
+        if core.has_given_up(server.id) {
+            return Err(server.mark_given_up(core.env.now(), core.options.dead_for));
+        }
         let now = core.env.now();
-        let is_over = now.saturating_sub(start) >= core.options.retry_for || deadline.has_passed(&core.env);
+        let waited = now.saturating_sub(start);
+        let is_over = waited >= deadline.retry_for || deadline.has_passed(&core.env);
         if policy == ConnectPolicy::ProbeOnce || is_over {
-            return Err(server.mark_dead(now, cause, core.options.dead_for));
+            return Err(server.mark_dead(now, cause, core.options.dead_for, deadline.retry_for));
+        }
+        server.note_outage(now, cause);
+        if wait.get_or_insert_with(interruption::begin_wait).is_interrupted() {
+            return Err(Error::Interrupted);
         }
         core.env.sleep(pause).await;
-        pause = Nanos((pause.0 * 2).min(PAUSE_MAX.0));
+        pause = Nanos(pause.0 * 2).min(if waited < BRIEF { PAUSE_MAX } else { PAUSE_MAX_LATER });
     }
 }
 
@@ -127,11 +151,17 @@ async fn has_moved<E: Env>(core: &Core<E>, server: &Server<E>) -> bool {
     *before != *server.entry()
 }
 
-/// Fetches the map. Its type is written out because this calls what connects, which calls this.
+/// Fetches the map, and which targets wait for other disks. Its type is written out because this calls what connects, which calls this.
 fn ask_for_map<E: Env>(core: &Core<E>) -> Pin<Box<dyn Future<Output = ()> + '_>> {
     Box::pin(async move {
-        // The reply carries the version, so that the map is taken. Without a reply, the former map remains.
-        let _ = core.call_without_flush(None, Effect::Repeatable, MetaRequest::ClusterMap).await;
+        // The reply carries the version, so that the map is taken. Without a reply, the former map remains. The metadata
+        // server may be away, too.
+        let soon = Deadline::begin(&core.env, core.options.connect_timeout);
+        let _ = core.call_until(soon, None, Effect::Repeatable, MetaRequest::ClusterMap).await;
+        let targets = core.call_until(soon, None, Effect::Repeatable, MetaRequest::Targets).await;
+        if let Ok(MetaReply::Targets { targets, .. }) = targets {
+            core.note_records(&targets);
+        }
     })
 }
 
@@ -198,7 +228,7 @@ async fn greet<E: Env>(
     let entry = server.entry();
     let mut random = [0; 32];
     core.env.random(&mut random);
-    let key = core.credentials.greeting_key();
+    let key = core.greeting_key();
     let caller = Caller {
         names: Names {
             cluster: map.name.clone(),
@@ -224,7 +254,10 @@ async fn greet<E: Env>(
         lengths_only: core.env.hollow(0).is_some(),
     };
     let mut link = Link::new(conn);
-    let greeted = weft_wire::greeting::greet(&mut link, caller, |link| deadline.limit(&core.env, link)).await;
+    let greeted = weft_wire::greeting::greet(&mut link, caller, |link| {
+        deadline.limit(&core.env, link, core.options.connect_timeout)
+    })
+    .await;
     let welcome = match greeted {
         Ok(welcome) => welcome,
         Err(GreetingError::Io(error)) if is_other_version(&error) => {

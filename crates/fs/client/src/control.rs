@@ -2,6 +2,7 @@
 
 use crate::connection::Connection;
 use crate::core::Core;
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::exchange::{Item, Outcome, Traffic, exchange};
 use crate::short_datafiles::ShortDatafile;
@@ -53,7 +54,8 @@ impl<E: Env> Core<E> {
         &self,
         requests: Vec<(ServerId, DataRequest)>,
     ) -> Result<Vec<(DataReply, u64)>, Error> {
-        self.send_data_requests_each(requests).await?.into_iter().collect()
+        let deadline = Deadline::of_request(self);
+        self.send_data_requests_each(requests, deadline).await?.into_iter().collect()
     }
 
     /// Sends each request to its server. Returns, in the same order, the reply with its machine's boot id, or the
@@ -61,13 +63,14 @@ impl<E: Env> Core<E> {
     async fn send_data_requests_each(
         &self,
         requests: Vec<(ServerId, DataRequest)>,
+        deadline: Deadline,
     ) -> Result<Vec<Result<(DataReply, u64), Error>>, Error> {
         self.check_not_forked()?;
         let mut items: Vec<Item> = requests.iter().map(|(server, _)| Item::new(*server)).collect();
         let replies = requests.iter().map(|_| None).collect();
         let mut traffic =
             ControlTraffic { requests: requests.into_iter().map(|(_, request)| request).collect(), replies };
-        exchange(self, &mut items, &mut traffic).await;
+        exchange(self, &mut items, &mut traffic, deadline).await;
         let reply = |(item, reply): (Item, Option<_>)| match item.outcome {
             Outcome::Failed(error) => Err(error),
             Outcome::Pending | Outcome::Done => Ok(reply.expect("done items have replies")),
@@ -140,6 +143,7 @@ impl<E: Env> Core<E> {
         &self,
         cap: Capability,
         layout: &Layout,
+        deadline: Deadline,
     ) -> Result<(Vec<Option<DatafileMeta>>, Option<Error>), Error> {
         let objects: Vec<_> = layout.objects().collect();
         let (mut missing, mut by_server) = (None, BTreeMap::<ServerId, Vec<usize>>::new());
@@ -157,7 +161,8 @@ impl<E: Env> Core<E> {
             let datafiles = some.iter().map(|&index| datafile(cap.file, objects[index])).collect();
             (*server, DataRequest::GetLens { cap, datafiles })
         };
-        let replies = self.send_data_requests_each(batches.iter().map(request).collect()).await?;
+        let requests = batches.iter().map(request).collect();
+        let replies = self.send_data_requests_each(requests, deadline).await?;
         let mut lens = vec![None; objects.len()];
         for ((_, indices), reply) in batches.into_iter().zip(replies) {
             match reply {
@@ -176,7 +181,7 @@ impl<E: Env> Core<E> {
 
     /// Returns size, allocated space and modification time of a file according to its datafiles.
     pub(crate) async fn survey(&self, cap: Capability, layout: &Layout) -> Result<CollectedSize, Error> {
-        match self.survey_known(cap, layout).await? {
+        match self.survey_known(cap, layout, Deadline::of_request(self)).await? {
             (found, None) => Ok(found),
             (_, Some(error)) => Err(error),
         }
@@ -188,8 +193,9 @@ impl<E: Env> Core<E> {
         &self,
         cap: Capability,
         layout: &Layout,
+        deadline: Deadline,
     ) -> Result<(CollectedSize, Option<Error>), Error> {
-        let (lens, missing) = self.known_datafile_metas(cap, layout).await?;
+        let (lens, missing) = self.known_datafile_metas(cap, layout, deadline).await?;
         let metas: Vec<_> = lens.into_iter().map(Option::unwrap_or_default).collect();
         Ok((summarize(layout, &metas), missing))
     }

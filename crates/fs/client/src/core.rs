@@ -6,19 +6,20 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::last_sizes::LastSizes;
 use crate::lease::SessionLeases;
-use crate::options::{ClientOptions, Credentials};
+use crate::options::{ClientOptions, Credentials, IssuedKey};
 use crate::pending_unlocks::PendingUnlocks;
 use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::server::Server;
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
-use weft_core::{ClusterId, Nanos, ServerId, TargetId};
+use weft_core::{ClusterId, Nanos, ServerId, TargetId, TargetState};
 use weft_env::{Env, Notify, Processor};
 use weft_wire::cluster::ServerEntry;
 use weft_wire::hello::SessionId;
-use weft_wire::meta::HandleId;
+use weft_wire::meta::{HandleId, TargetRecord};
 use weft_wire::{ClusterMap, Errno};
 
 /// Shortest time between two questions for the map, while a server does not answer.
@@ -32,8 +33,13 @@ pub(crate) struct Core<E: Env> {
     map_version: AtomicU32,
     /// Time at which the metadata server was last asked for the map because another server did not answer.
     map_asked_at: Mutex<Option<Nanos>>,
+    /// Targets whose disks were given up, when the metadata server was last asked for the map because another server did not
+    /// answer.
+    given_up: Mutex<BTreeSet<TargetId>>,
     pub(crate) options: ClientOptions,
     pub(crate) credentials: Credentials,
+    /// Key that has replaced the one of the credentials.
+    renewed_key: Mutex<Option<IssuedKey>>,
     pub(crate) session_id: SessionId,
     /// Identity of the cluster, learned from the metadata server.
     pub(crate) cluster_id: OnceLock<ClusterId>,
@@ -80,6 +86,8 @@ impl<E: Env> Core<E> {
             servers: servers.collect(),
             map_version: AtomicU32::new(map.version),
             map_asked_at: Mutex::default(),
+            given_up: Mutex::default(),
+            renewed_key: Mutex::default(),
             map: RwLock::new(map),
             metadata: Pool::new(&env, 0, options.metadata_connections_max),
             events: Pool::new(&env, options.metadata_connections_max, 1),
@@ -162,6 +170,39 @@ impl<E: Env> Core<E> {
             *asked_at = Some(now);
         }
         is_due
+    }
+
+    /// The key that greetings name and prove; `None` without one.
+    pub(crate) fn greeting_key(&self) -> Option<IssuedKey> {
+        self.renewed_key.lock().clone().or_else(|| self.credentials.greeting_key())
+    }
+
+    /// Reads the key again after a server has refused `refused`. Returns whether there is another one.
+    pub(crate) fn renew_key(&self, refused: Option<&IssuedKey>) -> bool {
+        let known = self.greeting_key();
+        if known.as_ref() != refused {
+            return true;
+        }
+        let renewed = self.credentials.renewed().filter(|renewed| known.as_ref() != Some(renewed));
+        let is_renewed = renewed.is_some();
+        if is_renewed {
+            *self.renewed_key.lock() = renewed;
+        }
+        is_renewed
+    }
+
+    /// Notes which targets wait for a disk.
+    pub(crate) fn note_records(&self, records: &[TargetRecord]) {
+        let waits = |record: &&TargetRecord| record.state == TargetState::Joining;
+        *self.given_up.lock() = records.iter().filter(waits).map(|record| record.target).collect();
+    }
+
+    /// Whether all targets of a server that does not answer were given up: nobody waits for it any more.
+    pub(crate) fn has_given_up(&self, server: ServerId) -> bool {
+        let given_up = self.given_up.lock();
+        let map = self.map.read();
+        let mut own = map.targets.iter().filter(|target| target.server == server).peekable();
+        server != map.metadata && own.peek().is_some() && own.all(|target| given_up.contains(&target.id))
     }
 
     /// Returns the server that has `target`.

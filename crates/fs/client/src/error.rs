@@ -26,7 +26,7 @@ pub enum Error {
         /// Path components that follow the link.
         rest: Vec<u8>,
     },
-    /// Waiting for a lock was interrupted (EINTR).
+    /// Waiting for a lock, or for a server that does not answer, was interrupted (EINTR).
     Interrupted,
     /// The open file or the arguments do not allow the operation.
     Misuse {
@@ -210,6 +210,11 @@ impl Error {
         matches!(self, Self::Refused(refused) if refused.error.errno == Errno::ESTALE)
     }
 
+    /// Returns whether the request ended without an answer, so that it may have been executed or not.
+    pub(crate) fn is_without_answer(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Interrupted)
+    }
+
     /// Adds `path` to the error unless it has a path already.
     #[must_use]
     pub fn about(mut self, path: &[u8]) -> Self {
@@ -320,7 +325,7 @@ impl fmt::Display for Error {
                 String::from_utf8_lossy(from),
                 String::from_utf8_lossy(target)
             ),
-            Self::Interrupted => f.write_str("interrupted while waiting for a lock"),
+            Self::Interrupted => f.write_str("interrupted while waiting"),
             Self::Misuse { errno, why } => write!(f, "{why} ({errno})"),
             Self::Device(d) => write!(
                 f,

@@ -18,7 +18,8 @@
 //! | --- | --- |
 //! | reply with a result or a refusal | marks the item done or failed, and continues |
 //! | connection lost | connects again and sends every unanswered request again: data requests may be executed twice |
-//! | no answer within the time-out | fails its open items; the other batches only take replies that have arrived |
+//! | no answer within the time-out | connects again, like after a lost connection |
+//! | no answer, and the deadline has passed | fails its open items; the other batches only take replies that have arrived |
 //! | attempts or time used up | fails its open items with an error that names the server |
 //!
 //! An item that was sent on a lost connection is *unacknowledged*: it may have been executed even if a repetition is
@@ -100,9 +101,14 @@ pub(crate) fn first_error(items: Vec<Item>) -> Result<(), Error> {
     first.map_or(Ok(()), Err)
 }
 
-/// Sends all pending `items`, and receives their replies.
-pub(crate) async fn exchange<E: Env, T: Traffic<E>>(core: &Core<E>, items: &mut [Item], traffic: &mut T) {
-    let deadline = Deadline::begin(&core.env, core.options.request_timeout);
+/// Sends all pending `items`, and receives their replies before `deadline`. Each server that answers gets the whole time
+/// for its remaining requests.
+pub(crate) async fn exchange<E: Env, T: Traffic<E>>(
+    core: &Core<E>,
+    items: &mut [Item],
+    traffic: &mut T,
+    deadline: Deadline,
+) {
     if let [item] = items {
         // Fast path for a single request, without lists.
         let mut batch = ServerBatch::new(core, core.server(item.server), &[0], deadline).await;
@@ -133,7 +139,7 @@ pub(crate) async fn exchange<E: Env, T: Traffic<E>>(core: &Core<E>, items: &mut 
             batch.receive(core, items, traffic).await;
             // One server has used up the time. Replies of the other servers that have already arrived are still
             // received.
-            is_time_used_up |= batch.timed_out;
+            is_time_used_up |= batch.timed_out && batch.attempts.deadline.has_passed(&core.env);
         }
     }
 }
@@ -167,7 +173,7 @@ impl<'a, E: Env> ServerBatch<'a, E> {
             order,
             answered: 0,
             sent: 0,
-            attempts: Attempts::until(deadline),
+            attempts: Attempts::until(core, deadline),
             waits_on: None,
             timeout_shortened: false,
             timed_out: false,
@@ -180,7 +186,7 @@ impl<'a, E: Env> ServerBatch<'a, E> {
         if let Some(connection) = &mut self.pooled.connection {
             self.timeout_shortened = true;
             // If the time-out cannot be set, this connection waits longer.
-            let _ = self.attempts.deadline.limit(&core.env, &mut connection.link);
+            let _ = self.attempts.deadline.limit(&core.env, &mut connection.link, self.request_timeout);
         }
     }
 
@@ -190,7 +196,7 @@ impl<'a, E: Env> ServerBatch<'a, E> {
 
     /// Gives a server that answers the full time for its remaining requests.
     fn restart_deadline(&mut self, core: &Core<E>) {
-        self.attempts.deadline = Deadline::begin(&core.env, self.request_timeout);
+        self.attempts.deadline.restart(&core.env);
         if std::mem::take(&mut self.timeout_shortened) {
             self.shorten_timeout(core);
             self.timeout_shortened = false;

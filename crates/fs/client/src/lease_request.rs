@@ -20,16 +20,15 @@ use weft_wire::{Capability, Errno, Family, WireError};
 /// Time after which a server that grants no leases at all is asked again.
 const NO_LEASES_RETRY_AFTER: Nanos = Nanos::from_s(30);
 
-/// Requests a lease on `datafile` from `server`.
+/// Requests a lease on a datafile from `server`, for writing too if that is set.
 ///
 /// # Errors
 /// `Unreachable`, and errors of the server.
 pub(crate) async fn request_lease<E: Env>(
     core: &Core<E>,
     server: &Server<E>,
-    datafile: DatafileId,
-    cap: Capability,
-    write: bool,
+    (datafile, cap, write): (DatafileId, Capability, bool),
+    deadline: Deadline,
 ) -> Result<LeaseAnswer<E>, Error> {
     if !server.may_be_local() {
         return Ok(LeaseAnswer::Unavailable);
@@ -48,7 +47,6 @@ pub(crate) async fn request_lease<E: Env>(
         channel.no_requests_until_ns.store(until.0, Ordering::Relaxed);
         Ok(LeaseAnswer::Unavailable)
     };
-    let deadline = Deadline::begin(&core.env, core.options.request_timeout);
     // A channel made before a restart of the server fails once; the second round uses a fresh one.
     for fresh in [false, true] {
         let taken = channel.open.lock().take();
@@ -82,8 +80,10 @@ pub(crate) async fn request_lease<E: Env>(
             Err(error) => {
                 open.page.retire(&core.env, deadline.remaining(&core.env)).await;
                 drop(open);
-                let mut attempts =
-                    if fresh { Attempts::only_one(deadline) } else { Attempts::until(deadline) };
+                let mut attempts = match fresh {
+                    true => Attempts::only_one(core, deadline),
+                    false => Attempts::until(core, deadline),
+                };
                 attempts.after(core, server, &error)?;
             }
         }

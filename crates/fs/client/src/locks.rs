@@ -130,7 +130,7 @@ impl<E: Env> State<E> {
             Ok(MetaReply::Done) => Ok(()),
             Ok(_) => Err(Error::unexpected_reply()),
             Err(error) => {
-                if matches!(error, Error::Unreachable(_)) {
+                if error.is_without_answer() {
                     self.session.core.enqueue_unlock(request);
                 }
                 Err(self.explained(error))

@@ -156,12 +156,29 @@ pub struct Credentials {
     pub key: Key,
     /// Why there is no key, for the error of a server that requires one.
     pub no_key: Option<Arc<str>>,
+    /// Reads the key again when a server refuses it, because it may have been replaced.
+    pub renewal: Option<KeyRenewal>,
+}
+
+/// Reads a key again; `None` if that fails.
+#[derive(Clone)]
+pub struct KeyRenewal(pub Arc<dyn Fn() -> Option<Key> + Send + Sync>);
+
+impl std::fmt::Debug for KeyRenewal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyRenewal")
+    }
 }
 
 impl Credentials {
     /// Returns credentials of a user's process, without a key.
     pub fn user(uid: u32, gid: u32, groups: Vec<u32>) -> Self {
-        Self { role: Role::Client(Self::identity_of(uid, gid, groups)), key: Key::None, no_key: None }
+        Self {
+            role: Role::Client(Self::identity_of(uid, gid, groups)),
+            key: Key::None,
+            no_key: None,
+            renewal: None,
+        }
     }
 
     /// Returns the identity of a user as the wire names it.
@@ -188,18 +205,29 @@ impl Credentials {
 
     /// Returns credentials of a server of the cluster.
     pub fn server(server: ServerId, secret: ClusterSecret) -> Self {
-        Self { role: Role::Server(server), key: Key::Cluster(Box::new(secret)), no_key: None }
+        Self { role: Role::Server(server), key: Key::Cluster(Box::new(secret)), no_key: None, renewal: None }
     }
 
     /// Returns the key that the greeting names and proves: an issued one, or the one that the cluster secret has for
     /// this role; `None` without a key. A client with the cluster secret is an administrator.
     pub fn greeting_key(&self) -> Option<IssuedKey> {
-        let (claims, secret) = match (&self.key, &self.role) {
+        self.greeting_key_of(&self.key)
+    }
+
+    fn greeting_key_of(&self, key: &Key) -> Option<IssuedKey> {
+        let (claims, secret) = match (key, &self.role) {
             (Key::None, _) => return None,
             (Key::Issued(key), _) => return Some(IssuedKey::clone(key)),
             (Key::Cluster(secret), Role::Client(_)) => secret.own_administrator_key(),
             (Key::Cluster(secret), Role::Server(_)) => secret.own_server_key(),
         };
         Some(IssuedKey { claims, secret })
+    }
+
+    /// Reads the key again. Returns what a greeting then names and proves, if that is for the same holder.
+    pub(crate) fn renewed(&self) -> Option<IssuedKey> {
+        let renewal = self.renewal.as_ref()?;
+        let (before, renewed) = (self.greeting_key()?, self.greeting_key_of(&(renewal.0)()?)?);
+        (renewed.claims.holder == before.claims.holder).then_some(renewed)
     }
 }

@@ -198,7 +198,7 @@ impl<E: Env> State<E> {
                 buffer_len,
                 area_used: 0,
             };
-            exchange(core, &mut items, &mut reads).await;
+            exchange(core, &mut items, &mut reads, self.read_deadline()).await;
             let done = retry.after(self, items).await;
             done.map_err(|error| with_damage(&version.layout, transfers, error))?;
         }

@@ -3,10 +3,10 @@
 //! | state | a request | left by |
 //! | --- | --- | --- |
 //! | well | connects, with attempts for `retry_for` | a failed connection, or a time-out |
-//! | dead until a time | fails at once | that time |
+//! | dead until a time, because a request gave up | fails at once, unless the outage is shorter than its `retry_for`: then it goes on trying | that time |
 //! | dead, time over | makes one attempt, a *probe* | a greeting (well), or a failure (dead for twice as long) |
 //! | refused until a time: the key is not accepted | fails at once with the reason | that time; then an attempt with twice the pause, up to a minute |
-//! | silent (and dead) | like dead; an open connection must be greeted again | a greeting |
+//! | silent | an open connection must be greeted again | a greeting |
 
 use crate::error::{Error, LocalFailure, Refused, Unreachable};
 use crate::lease::LeaseChannel;
@@ -16,14 +16,18 @@ use crate::pool::Pool;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weft_core::units::format_duration;
 use weft_core::{Nanos, ServerId};
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_env::{Address, Env};
 use weft_wire::cluster::{ClusterMap, ServerEntry};
 use weft_wire::{Errno, WireError};
 
-/// An ongoing outage is logged again after this time.
+/// An ongoing outage is logged again after this time, by a request that gave up and by one that waits.
 const OUTAGE_LOG_INTERVAL: Nanos = Nanos::from_s(60);
+const WAIT_LOG_INTERVAL: Nanos = Nanos::from_s(600);
+/// An outage that requests wait for is logged after this time.
+const WAIT_LOGGED_AFTER: Nanos = Nanos::from_s(5);
 /// Longest time between two probes of a dead server.
 const DEAD_FOR_MAX: Nanos = Nanos::from_s(10);
 /// Shortest and longest time between two greetings with a key that was refused.
@@ -45,6 +49,8 @@ pub(crate) struct Server<E: Env> {
     /// Whether `outage` is in use. Nothing else is read while the server is well.
     troubled: AtomicBool,
     outage: Mutex<Outage>,
+    /// Time for which the requests of programs are repeated, for messages.
+    patience: Nanos,
     /// Incarnation of the server at the last greeting; 0 before.
     incarnation: AtomicU64,
 }
@@ -65,6 +71,8 @@ impl std::ops::Deref for Entry {
 
 #[derive(Default)]
 struct Outage {
+    /// Time of the first failure.
+    since: Option<Nanos>,
     /// Time until which requests fail at once.
     dead_until: Option<Nanos>,
     /// Length of that period.
@@ -89,8 +97,8 @@ struct RefusedKey {
 
 impl Outage {
     /// Returns whether to log the outage now, and remembers that it is logged.
-    fn should_log(&mut self, now: Nanos) -> bool {
-        let must_log = self.logged_at.is_none_or(|at| now.saturating_sub(at) >= OUTAGE_LOG_INTERVAL);
+    fn should_log(&mut self, now: Nanos, interval: Nanos) -> bool {
+        let must_log = self.logged_at.is_none_or(|at| now.saturating_sub(at) >= interval);
         if must_log {
             self.logged_at = Some(now);
         }
@@ -116,6 +124,7 @@ impl<E: Env> Server<E> {
             channel: LeaseChannel::new(env),
             troubled: AtomicBool::new(false),
             outage: Mutex::default(),
+            patience: options.retry_for,
             incarnation: AtomicU64::new(0),
         }
     }
@@ -147,8 +156,8 @@ impl<E: Env> Server<E> {
         self.troubled.load(Ordering::Relaxed)
     }
 
-    /// Decides whether to connect, and how often to try.
-    pub(crate) fn admit(&self, now: Nanos) -> Result<ConnectPolicy, Error> {
+    /// Decides whether a request that tries for `retry_for` connects, and how often it tries.
+    pub(crate) fn admit(&self, now: Nanos, retry_for: Nanos) -> Result<ConnectPolicy, Error> {
         if !self.troubled.load(Ordering::Relaxed) {
             return Ok(ConnectPolicy::Retry);
         }
@@ -156,8 +165,10 @@ impl<E: Env> Server<E> {
         if let Some(refused) = outage.refused.as_ref().filter(|refused| now < refused.until) {
             return Err(self.refused(refused.error.clone()));
         }
+        let lasts = outage.since.map_or(Nanos::ZERO, |since| now.saturating_sub(since));
         match outage.dead_until {
             None => Ok(ConnectPolicy::Retry),
+            Some(_) if lasts < retry_for => Ok(ConnectPolicy::Retry),
             Some(until) if now < until => {
                 let cause = outage.cause.clone();
                 drop(outage);
@@ -174,22 +185,65 @@ impl<E: Env> Server<E> {
         }
     }
 
+    /// Returns whether a request that tries for `retry_for` goes on trying.
+    pub(crate) fn is_awaited(&self, now: Nanos, retry_for: Nanos) -> bool {
+        self.outage.lock().since.is_some_and(|since| now.saturating_sub(since) < retry_for)
+    }
+
     /// Returns whether a request timed out, so that the server's connections are not reliable.
     pub(crate) fn is_silent(&self) -> bool {
         self.troubled.load(Ordering::Relaxed) && self.outage.lock().silent
     }
 
-    /// Marks the server as silent after a request timed out, logs that, and returns the error.
-    pub(crate) fn mark_silent(&self, now: Nanos, cause: String, dead_for: Nanos) -> Error {
-        let error = self.mark_dead(now, cause, dead_for);
+    /// Marks the server as silent after a request timed out that will not be repeated, logs that, and returns the error.
+    /// `waited` is the length of the time-out.
+    pub(crate) fn mark_silent(
+        &self,
+        (now, waited): (Nanos, Nanos),
+        cause: String,
+        dead_for: Nanos,
+        retry_for: Nanos,
+    ) -> Error {
+        self.outage.lock().since.get_or_insert(now.saturating_sub(waited));
+        let error = self.mark_dead(now, cause, dead_for, retry_for);
         self.outage.lock().silent = true;
         error
     }
 
-    /// Marks the server as dead, logs that, and returns the error.
-    pub(crate) fn mark_dead(&self, now: Nanos, cause: String, dead_for: Nanos) -> Error {
+    /// Marks the server as silent after a request timed out that will be repeated.
+    pub(crate) fn mark_silent_but_awaited(&self, (now, waited): (Nanos, Nanos), cause: String) {
+        {
+            let mut outage = self.outage.lock();
+            outage.since.get_or_insert(now.saturating_sub(waited));
+            outage.silent = true;
+        }
+        self.note_outage(now, cause);
+    }
+
+    /// Notes that the server does not answer. Logs that when the outage has lasted for a while and requests wait for its end.
+    pub(crate) fn note_outage(&self, now: Nanos, cause: String) {
         let must_log = {
             let mut outage = self.outage.lock();
+            let lasts = now.saturating_sub(*outage.since.get_or_insert(now));
+            outage.cause.clone_from(&cause);
+            self.troubled.store(true, Ordering::Relaxed);
+            let is_long = lasts >= WAIT_LOGGED_AFTER && self.patience > WAIT_LOGGED_AFTER;
+            is_long && outage.should_log(now, WAIT_LOG_INTERVAL)
+        };
+        if must_log {
+            let most = format_duration(self.patience);
+            log::note(&format!("{}; requests wait for it, each for up to {most}", self.unreachable(cause)));
+        }
+    }
+
+    /// Marks the server as dead because a request that tried for `retry_for` gives up, logs that, and returns the error.
+    pub(crate) fn mark_dead(&self, now: Nanos, cause: String, dead_for: Nanos, retry_for: Nanos) -> Error {
+        let is_brief = retry_for < self.patience;
+        let must_log = {
+            let mut outage = self.outage.lock();
+            outage.since.get_or_insert(now);
+            // Waiting requests have logged the outage, but not that they give up.
+            let is_news = outage.dead_until.is_none() && self.patience > WAIT_LOGGED_AFTER;
             // Other tasks may notice the same failure at the same time; that must not lengthen the outage.
             if outage.dead_until.is_none_or(|until| until <= now) {
                 let longer = Nanos((outage.dead_for.0 * 2).min(DEAD_FOR_MAX.0));
@@ -198,13 +252,30 @@ impl<E: Env> Server<E> {
             }
             outage.cause.clone_from(&cause);
             self.troubled.store(true, Ordering::Relaxed);
-            outage.should_log(now)
+            !is_brief && (outage.should_log(now, OUTAGE_LOG_INTERVAL) || is_news)
         };
-        let error = self.unreachable(cause);
+        let error = self.unreachable(cause.clone());
         if must_log {
             log::note(&error.to_string());
         }
+        if is_brief {
+            self.note_outage(now, cause);
+        }
         error
+    }
+
+    /// Marks the server as dead because nobody expects its data any more, logs that, and returns the error.
+    pub(crate) fn mark_given_up(&self, now: Nanos, dead_for: Nanos) -> Error {
+        const WHY: &str = "its disks were given up, and others have not taken their places";
+        {
+            let mut outage = self.outage.lock();
+            // As if every request had waited long enough.
+            outage.since = Some(now.saturating_sub(self.patience));
+            if outage.cause != WHY {
+                outage.logged_at = None;
+            }
+        }
+        self.mark_dead(now, WHY.to_owned(), dead_for, self.patience)
     }
 
     /// Returns the error of a refused greeting. If it is the key that was refused, logs each reason once, and leaves the
@@ -246,7 +317,7 @@ impl<E: Env> Server<E> {
         let must_log = {
             let mut outage = self.outage.lock();
             self.troubled.store(true, Ordering::Relaxed);
-            outage.should_log(now)
+            outage.should_log(now, OUTAGE_LOG_INTERVAL)
         };
         if must_log {
             log::note(&error.to_string());

@@ -4,6 +4,7 @@ use crate::backoff::Backoff;
 use crate::call::Effect;
 use crate::client::Client;
 use crate::control::Boots;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::last_sizes::EMPTY;
 use crate::session::Session;
@@ -28,6 +29,15 @@ pub(crate) enum LossPolicy {
     Fail,
     /// Truncate and leave a hole.
     Accept,
+}
+
+/// How long to wait for data servers that know the size of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SizePatience {
+    /// As long as for any request: the caller needs the exact size.
+    Exact,
+    /// Briefly: the caller then uses the last known size.
+    LastKnownWillDo,
 }
 
 /// Attributes of a file, as far as they are known.
@@ -58,8 +68,9 @@ impl<E: Env> Session<E> {
         at: &InodePath,
         effect: Effect,
         request: MetaRequest,
+        patience: SizePatience,
     ) -> Result<LastKnown> {
-        self.leased_attr_reply(at, effect, request).await.map(|(known, _)| known)
+        self.leased_attr_reply(at, effect, request, patience).await.map(|(known, _)| known)
     }
 
     /// Returns the attributes of a reply, and whether the name is leased.
@@ -68,20 +79,21 @@ impl<E: Env> Session<E> {
         at: &InodePath,
         effect: Effect,
         request: MetaRequest,
+        patience: SizePatience,
     ) -> Result<(LastKnown, bool)> {
         let (attr, leased) = match self.call_at(at, effect, request).await? {
             MetaReply::Attr(attr) => (attr, false),
             MetaReply::LookedUp { attr, leased } => (attr, leased),
             _ => return Err(Error::unexpected_reply()),
         };
-        let mut known = self.resolve(attr).await.map_err(|error| error.about(&at.path))?;
+        let mut known = self.resolve(attr, patience).await.map_err(|error| error.about(&at.path))?;
         known.error = known.error.map(|error| error.about(&at.path));
         Ok((known, leased))
     }
 
     /// Returns the attributes after a change. The change is done even if a data server cannot be asked for the size.
     pub(crate) async fn changed_attr(&self, at: &InodePath, request: MetaRequest) -> Result<Attr> {
-        Ok(self.attr_reply(at, Effect::Once, request).await?.attr)
+        Ok(self.attr_reply(at, Effect::Once, request, SizePatience::LastKnownWillDo).await?.attr)
     }
 
     /// Truncates or extends a file, by its open `handle` if there is one.
@@ -206,13 +218,17 @@ impl<E: Env> Session<E> {
     ///
     /// If a data server cannot be asked, size, space and time are the last known ones, and `invalid_size` stays set to
     /// mark that.
-    pub(crate) async fn resolve(&self, mut attr: Attr) -> Result<LastKnown> {
+    pub(crate) async fn resolve(&self, mut attr: Attr, patience: SizePatience) -> Result<LastKnown> {
         let mut backoff = Backoff::default();
         let (invalid_size, found) = loop {
             let Some(invalid_size) = attr.invalid_size.take() else {
                 return Ok(LastKnown { attr, error: None, device: 0 });
             };
-            match self.core.survey_known(invalid_size.cap, &invalid_size.layout).await {
+            let deadline = match patience {
+                SizePatience::Exact => Deadline::of_request(&self.core),
+                SizePatience::LastKnownWillDo => Deadline::brief(&self.core),
+            };
+            match self.core.survey_known(invalid_size.cap, &invalid_size.layout, deadline).await {
                 // The file is moving. The metadata server knows its place, or will soon.
                 Err(error) if error.is_stale_layout() && backoff.wait(&self.core.env).await => {
                     attr = self.stat_again(attr).await?;

@@ -3,6 +3,7 @@
 use crate::append::AppendGrant;
 use crate::call::Effect;
 use crate::data::{SharedBounds, SubRequests, Transfer, Writes, unfinished};
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::exchange::exchange;
 use crate::file::{CapabilityRetry, LayoutRetry, LayoutVersion, OpenFile, State};
@@ -297,7 +298,7 @@ impl<E: Env> State<E> {
                 shared: 0,
                 area_used: 0,
             };
-            exchange(core, &mut items, &mut writes).await;
+            exchange(core, &mut items, &mut writes, Deadline::of_request(core)).await;
             for _ in 0..writes.shared {
                 core.counters.shared_payloads.one();
             }

@@ -2,15 +2,29 @@
 
 use crate::key::{Key, KeyError};
 use crate::model::{self, Cluster};
-use weft_client::{ClientOptions, Credentials};
-use weft_core::SplitPolicy;
+use std::sync::Arc;
+use weft_client::{ClientOptions, Credentials, KeyRenewal};
+use weft_core::{Nanos, SplitPolicy};
 use weft_wire::hello::{Identity, Role};
 use weft_wire::keys::Holder;
 
+/// Default time for which requests of programs and mounts are repeated to a server of a cluster that does not answer: an
+/// outage is a pause.
+const RETRY_FOR: Nanos = Nanos::from_s(15 * 60);
+/// The same time for commands, and for programs with an embedded cluster, whose servers nobody else starts again.
+const RETRY_FOR_BRIEFLY: Nanos = Nanos::from_s(5);
+
 impl Cluster {
-    /// Returns the options of a client of this cluster.
+    /// Returns the options of a command: someone waits for its answer, which may be that a server does not answer.
+    pub fn command_options(&self) -> ClientOptions {
+        let retry_for = self.client.retry_for.unwrap_or(RETRY_FOR_BRIEFLY);
+        ClientOptions { retry_for, ..self.client_options() }
+    }
+
+    /// Returns the options of a program or mount that uses this cluster.
     pub fn client_options(&self) -> ClientOptions {
         let own = &self.client;
+        let usual = if self.embedded.is_some() { RETRY_FOR_BRIEFLY } else { RETRY_FOR };
         ClientOptions {
             transport: match own.transport {
                 model::TransportChoice::Auto => weft_client::Transport::Auto,
@@ -19,7 +33,7 @@ impl Cluster {
             },
             connect_timeout: own.connect_timeout,
             request_timeout: own.request_timeout,
-            retry_for: own.retry_for,
+            retry_for: own.retry_for.unwrap_or(usual),
             connections_max: own.connections_max,
             metadata_connections_max: own.connections_max,
             same_processor: own.same_processor,
@@ -68,7 +82,12 @@ impl Cluster {
                     Holder::User(identity) => Role::Client(identity.clone()),
                     Holder::Administrator | Holder::Host { .. } | Holder::Server => own.role,
                 };
-                Credentials { role, key: weft_client::Key::Issued(key), no_key: None }
+                let cluster = self.clone();
+                let renewal = KeyRenewal(Arc::new(move || match cluster.client_key() {
+                    Ok(Ok(Key::Issued(key))) => Some(weft_client::Key::Issued(key)),
+                    _ => None,
+                }));
+                Credentials { role, key: weft_client::Key::Issued(key), no_key: None, renewal: Some(renewal) }
             }
         })
     }

@@ -3,10 +3,10 @@
 use crate::error::ConfigError;
 use crate::load::{emulated, required};
 use crate::model::Ibridge;
-use crate::quantity::parse_size;
 use crate::section::{Item, Section};
 use std::ops::{Range, RangeInclusive};
 use weft_core::ibridge::{Policy, Thresholds, Weight};
+use weft_core::units::parse_size;
 use weft_core::{ByteLen, Nanos};
 
 /// Sizes of the log. The smallest has eight segments, the minimum with which compaction can make progress.

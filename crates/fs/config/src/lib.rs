@@ -25,7 +25,6 @@ mod map;
 mod model;
 mod private;
 mod process;
-mod quantity;
 pub mod replicas;
 mod scheduled;
 mod section;
@@ -39,7 +38,7 @@ pub use model::{
 };
 pub use private::check_private_dir;
 pub use process::host_name;
-pub use quantity::{format_duration, format_size, parse_duration, parse_size};
+pub use weft_core::units::{format_duration, format_size, parse_duration, parse_size};
 
 /// Commented example of a whole cluster file; `weft config example` prints it.
 pub const EXAMPLE: &str = include_str!("example.toml");

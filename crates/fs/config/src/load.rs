@@ -3,6 +3,7 @@
 use crate::cache::cache;
 use crate::check::{self, ParsedServer};
 use crate::error::ConfigError;
+use crate::find::variable;
 use crate::ibridge::ibridge;
 use crate::model::{
     Checksums, Client, Cluster, Emulate, Limits, LogLevel, Metadata, Module, Server, Target, TransportChoice,
@@ -10,13 +11,16 @@ use crate::model::{
 };
 use crate::scheduled;
 use crate::section::{Item, Section, Source};
+use std::ffi::OsString;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use toml::de::DeTable;
 use weft_core::placement::{ClassFilter, Factor, Start};
+use weft_core::units::{format_duration, parse_duration};
 use weft_core::{ByteLen, Compression, CompressionSetting, Integrity, Nanos, Placement, Reserve, TargetId};
 use weft_env::Address;
+use weft_wire::RETRY_FOR_MAX;
 use weft_wire::cluster::is_name;
 use weft_wire::hello::Security;
 
@@ -44,7 +48,10 @@ impl Cluster {
                 ConfigError::whole(file, format!("the cluster file cannot be read: {error}"), remedy)
             })
         })?;
-        Self::parse(file, &text)
+        let mut cluster = Self::parse(file, &text)?;
+        cluster.client.retry_for =
+            retry_for_of(file, variable("WEFT_RETRY_FOR"))?.or(cluster.client.retry_for);
+        Ok(cluster)
     }
 
     /// Checks `text` as if it were the contents of `file`, which need not exist.
@@ -106,6 +113,21 @@ impl Cluster {
             embedded: crate::embedded::state_of(file, text),
         })
     }
+}
+
+/// Reads the time for which this process repeats requests, as the environment sets it.
+fn retry_for_of(file: &Path, value: Option<OsString>) -> Result<Option<Nanos>, ConfigError> {
+    let Some(value) = value else { return Ok(None) };
+    let text = value.to_string_lossy();
+    let found = parse_duration(&text).ok().filter(|found| *found <= RETRY_FOR_MAX);
+    found.map(Some).ok_or_else(|| {
+        let most = format_duration(RETRY_FOR_MAX);
+        ConfigError::whole(
+            file,
+            format!("WEFT_RETRY_FOR={text} is not a time for which requests are repeated"),
+            format!("write a whole number and a unit, at most {most}, such as WEFT_RETRY_FOR=5s"),
+        )
+    })
 }
 
 pub(crate) fn required<T>(
@@ -397,7 +419,7 @@ fn client(section: Section<'_>) -> Result<Client, ConfigError> {
     )?;
     let connect = section.duration("connect_timeout", TIMEOUT)?;
     let request = section.duration("request_timeout", TIMEOUT)?;
-    let retry = section.duration("retry_for", Nanos(0)..=Nanos::from_s(3600))?;
+    let retry = section.duration("retry_for", Nanos(0)..=RETRY_FOR_MAX)?;
     let fragment = section.size("fragment_threshold", ByteLen(0)..=ByteLen::from_mib(1024))?;
     let checksums = section
         .choice("checksums", &[("auto", Checksums::Auto), ("on", Checksums::On), ("off", Checksums::Off)])?;
@@ -409,7 +431,7 @@ fn client(section: Section<'_>) -> Result<Client, ConfigError> {
         transport: transport.unwrap_or(default.transport),
         connect_timeout: connect.unwrap_or(default.connect_timeout),
         request_timeout: request.unwrap_or(default.request_timeout),
-        retry_for: retry.unwrap_or(default.retry_for),
+        retry_for: retry,
         fragment_threshold: fragment.unwrap_or(default.fragment_threshold),
         checksums: checksums.unwrap_or(default.checksums),
         same_processor: same_processor.unwrap_or(default.same_processor),

@@ -264,10 +264,11 @@ pub struct Client {
     pub transport: TransportChoice,
     /// Timeout for connecting to a server.
     pub connect_timeout: Nanos,
-    /// Timeout for a server's reply, after which the call fails with EIO.
+    /// Timeout for a server's reply, after which the request is repeated over another connection.
     pub request_timeout: Nanos,
-    /// Time for which a request retries to reach a server, so that a restart of the server goes unnoticed.
-    pub retry_for: Nanos,
+    /// Time for which a request is repeated to a server that does not answer. `None` for the default: see
+    /// [`Cluster::client_options`] and [`Cluster::command_options`].
+    pub retry_for: Option<Nanos>,
     /// Size below which a sub-request of a request over several datafiles is a fragment.
     pub fragment_threshold: ByteLen,
     /// Whether payloads carry checksums.
@@ -379,7 +380,7 @@ impl Default for Client {
             transport: TransportChoice::Auto,
             connect_timeout: Nanos::from_s(3),
             request_timeout: Nanos::from_s(30),
-            retry_for: Nanos::from_s(5),
+            retry_for: None,
             fragment_threshold: ByteLen::from_kib(20),
             checksums: Checksums::Auto,
             same_processor: true,

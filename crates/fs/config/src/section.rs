@@ -1,7 +1,6 @@
 //! Reading one table of the file: typed values with their positions, and no key ignored.
 
 use crate::error::{ConfigError, Location};
-use crate::quantity::{parse_duration, parse_size};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use weft_core::units::{parse_duration, parse_size};
 use weft_core::{ByteLen, Nanos};
 
 /// File that is being read.

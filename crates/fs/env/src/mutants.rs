@@ -119,11 +119,13 @@ pub enum Mutant {
     ForgottenRegion,
     /// A replica keeps bytes that a truncation of its file has cut.
     ReplicaAfterCut,
+    /// A server serves requests of a connection after the client has repeated them on another one.
+    StaleRepetition,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 56] = [
+    pub const ALL: [Self; 57] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -180,6 +182,7 @@ impl Mutant {
         Self::EarlyReplica,
         Self::ForgottenRegion,
         Self::ReplicaAfterCut,
+        Self::StaleRepetition,
     ];
 
     /// Returns the name on the command line.

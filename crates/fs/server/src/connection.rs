@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use weft_core::FileId;
+use weft_env::mutants::{Mutant, is_seeded};
 use weft_env::{Conn, Env, Peer};
 use weft_wire::meta::{MetaCall, MetaReply, MetaRequest};
 use weft_wire::status::StatusReply;
@@ -105,6 +106,11 @@ async fn serve<E: Env>(
         let host = HostName::of(&process.host);
         (service, service.connected_as(session, slot, principal.clone(), (pid, job, host), is_on_host))
     });
+    // After the connection is registered, so that the session does not end in between.
+    if !is_seeded(Mutant::StaleRepetition) {
+        let place = (greeted.session.bound_to(greeted.owner()), greeted.slot);
+        shared.connections.supersede(entry, place).await;
+    }
     let context = metadata.as_ref().map(|(_, context)| context);
     let rights = shared.rights_of(&greeted);
     let activity = ConnectionActivity::new(&shared.activity, &greeted, shared.env.now());
@@ -156,6 +162,9 @@ async fn requests<E: Env>(
     let mut revision = None;
     while !shared.stopping.load(Ordering::SeqCst) {
         let Some(incoming) = link.recv().await? else { return Ok(()) };
+        if entry.is_superseded() {
+            return Ok(());
+        }
         // A request that comes after a revocation was acknowledged is not served.
         if revision != Some(secret.revision()) {
             revision = Some(secret.revision());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use weft_core::{Nanos, TargetId, Timestamp};
 use weft_env::{Closer, Env, Notify};
-use weft_wire::{ClusterSecret, KeyClaims};
+use weft_wire::{BoundSession, ClusterSecret, KeyClaims};
 
 /// A user has as many connections as one user may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,9 +30,15 @@ struct Inner {
     admitted: usize,
     /// Connections by user, without those of servers.
     by_user: BTreeMap<u32, u32>,
+    /// Latest connection of each place of a session.
+    by_place: BTreeMap<Place, u64>,
     /// Time at which the server was last in use.
     last_used: Nanos,
 }
+
+/// Session and number of a connection. A client that lost a connection, or got no answer on it, makes another one with the
+/// same number and repeats its requests there.
+pub(crate) type Place = (BoundSession, u32);
 
 /// One connection, shared by its own task and others.
 pub(crate) struct Entry {
@@ -55,6 +61,10 @@ pub(crate) struct Entry {
     revocable_target: AtomicU64,
     /// Key that the peer has proven.
     key: OnceLock<KeyClaims>,
+    /// Place of the connection, once the peer has greeted.
+    place: OnceLock<Place>,
+    /// Whether the peer has made another connection for the same place.
+    is_superseded: AtomicBool,
     /// Current time, to the second. Reading it is cheaper than the clock.
     clock: Arc<AtomicU64>,
 }
@@ -106,6 +116,11 @@ impl Entry {
         self.key.get().is_some_and(|key| secret.check_key(key, now).is_err())
     }
 
+    /// Whether the peer has made another connection for the same place, so that nothing more is served here.
+    pub fn is_superseded(&self) -> bool {
+        self.is_superseded.load(Ordering::SeqCst)
+    }
+
     /// Ties the connection to this key.
     pub fn depends_on(&self, key: KeyClaims) {
         let _ = self.key.set(key); // a connection is greeted once
@@ -124,6 +139,7 @@ impl<E: Env> Connections<E> {
             open: BTreeMap::new(),
             admitted: 0,
             by_user: BTreeMap::new(),
+            by_place: BTreeMap::new(),
             last_used: env.now(),
         };
         Self { limit: limit as usize, inner: Mutex::new(inner), ended: env.notify() }
@@ -150,6 +166,8 @@ impl<E: Env> Connections<E> {
             stall_timeout: AtomicU64::new(greeting_timeout.0),
             revocable_target: AtomicU64::new(0),
             key: OnceLock::new(),
+            place: OnceLock::new(),
+            is_superseded: AtomicBool::new(false),
             clock: Arc::clone(clock),
         });
         inner.open.insert(entry.id, Arc::clone(&entry));
@@ -171,6 +189,11 @@ impl<E: Env> Connections<E> {
     pub fn remove(&self, id: u64, now: Nanos) {
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.open.remove(&id) {
+            if let Some(place) = entry.place.get()
+                && inner.by_place.get(place) == Some(&id)
+            {
+                inner.by_place.remove(place);
+            }
             if entry.is_admitted.load(Ordering::Relaxed) {
                 inner.admitted -= 1;
             }
@@ -187,6 +210,28 @@ impl<E: Env> Connections<E> {
         inner.last_used = now;
         drop(inner);
         self.ended.notify_all();
+    }
+
+    /// Ends the former connection of `place`, and waits until its request in progress has ended. Requests that it has not
+    /// begun are never served: the peer repeats them here, and they must not change anything after later ones.
+    pub async fn supersede(&self, entry: &Entry, place: Place) {
+        let former = {
+            let inner = &mut *self.inner.lock();
+            let first = entry.place.set(place);
+            assert!(first.is_ok(), "a connection is greeted once");
+            let former = inner.by_place.insert(place, entry.id);
+            former.and_then(|id| inner.open.get(&id)).map(Arc::clone)
+        };
+        let Some(former) = former else { return };
+        former.is_superseded.store(true, Ordering::SeqCst);
+        former.closer.close();
+        loop {
+            let seen = self.ended.epoch();
+            if !self.inner.lock().open.contains_key(&former.id) {
+                return;
+            }
+            self.ended.wait(seen, None).await;
+        }
     }
 
     /// Counts a connection for `uid` until it ends.

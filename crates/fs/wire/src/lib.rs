@@ -38,4 +38,4 @@ pub use error::{Errno, WireError};
 pub use header::{Family, HEADER_LEN, Header, Kind, Malformed, is_other_version};
 pub use keys::{ClusterSecret, KeyClaims, KeyId};
 pub use link::{Incoming, Link};
-pub use session::{BoundSession, SessionName, SessionOwner, WalkProof};
+pub use session::{BoundSession, RETRY_FOR_MAX, SessionName, SessionOwner, WalkProof};

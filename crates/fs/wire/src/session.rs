@@ -12,7 +12,11 @@
 use crate::hello::SessionId;
 use crate::keys::{ClusterSecret, MacUse};
 use serde::{Deserialize, Serialize};
-use weft_core::FileId;
+use weft_core::{FileId, Nanos};
+
+/// Longest time for which a client repeats a request to a server that does not answer. Servers keep what they need to
+/// recognize a repetition for longer.
+pub const RETRY_FOR_MAX: Nanos = Nanos::from_s(3600);
 
 /// Identity that opened a session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -329,6 +329,38 @@ fn an_expired_key_opens_nothing_and_its_connections_end() {
     assert!(line(&short).contains("expired") && line(&lasting).contains("valid"), "{list}");
 }
 
+#[test]
+fn a_program_uses_the_key_that_replaces_an_expired_one() {
+    let Some(cluster) = Cluster::started() else { return };
+    let key = cluster.key("own.key", &["user", "4242", "--groups", "4242", "--expires", "10s"]);
+    let other = cluster.key("other.key", &["user", "4243", "--groups", "4243", "--expires", "1h"]);
+    let renewed = cluster.user_key("renewed.key");
+    // A program that meets errors after the end of the key, and goes on.
+    let program = "i=0
+                   while [ ! -e stop-own ]; do
+                       i=$((i + 1))
+                       if echo $i > /weft/tmp/own 2> /dev/null; then : > running-own; else : > refused-own; sleep 0.2; fi
+                   done
+                   echo $i > /weft/tmp/own";
+    let run = |name: &str| {
+        let _ = std::fs::remove_file(cluster.path(name));
+        within(name, || cluster.path(name).exists().then_some(()));
+    };
+    let mut user = shell(&cluster, &key, program);
+    run("running-own");
+    run("refused-own");
+    // The key of another user is not taken.
+    std::fs::copy(&other, &key).expect("copied");
+    run("refused-own");
+    std::fs::copy(&renewed, &key).expect("copied");
+    run("running-own");
+    std::fs::write(cluster.path("stop-own"), "").expect("written");
+    let status = within("the end of the program", || user.try_wait().expect("waited for"));
+    assert!(status.success(), "{status}");
+    let stat = cluster.weft(&["stat", "/weft/tmp/own"]);
+    assert!(stat.contains("Uid: (4242/"), "{stat}");
+}
+
 /// Starts a program that appends to a file through one open descriptor until that fails or a file `stop` exists.
 fn writer(cluster: &Cluster, key: &Path, name: &str) -> Child {
     let program = format!(

@@ -21,6 +21,7 @@ use crate::private::HandedFiles;
 use crate::releases::Releases;
 use crate::replaced_names::{Held, ReplacedNames};
 use crate::splice::Splicer;
+use crate::turns::Turns;
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
@@ -70,6 +71,7 @@ pub struct WeftFilesystem {
     pub replaced: Arc<ReplacedNames>,
     /// Files that programs hand to a private mount; `None` on other mounts.
     pub handed: Option<HandedFiles>,
+    turns: Arc<Turns>,
 }
 
 impl WeftFilesystem {
@@ -78,6 +80,7 @@ impl WeftFilesystem {
         options: MountOptions,
         colocated: bool,
         splicer: Arc<Splicer>,
+        threads: usize,
     ) -> Self {
         Self {
             colocated,
@@ -94,6 +97,7 @@ impl WeftFilesystem {
             releases: Releases::default(),
             replaced: Arc::default(),
             handed: None,
+            turns: Turns::new(threads),
         }
     }
 
@@ -224,6 +228,7 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.turns.begin(request.pid());
         if let Some(token) = self.handed_name(parent, name) {
             return self.entry(self.take_over(request, &token), reply);
         }
@@ -248,11 +253,13 @@ impl Filesystem for WeftFilesystem {
         self.entry_for(found.map(|(known, _)| known.attr), used, reply);
     }
 
-    fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
+    fn forget(&self, request: &Request, ino: INodeNo, nlookup: u64) {
+        let _turn = self.turns.begin(request.pid());
         self.inode_proofs.forget(ino.0, nlookup);
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        let _turn = self.turns.begin(request.pid());
         let result = self.noted(request, self.attributes_of(request, ino, fh));
         match (result, fh.and_then(|fh| self.files.get(fh.0))) {
             (Ok((found, ttl)), Some(handle)) => {
@@ -283,11 +290,13 @@ impl Filesystem for WeftFilesystem {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.turns.begin(request.pid());
         let changes = Changes { mode, uid, gid, size, atime, mtime };
         self.attr(self.noted(request, self.change(request, ino, fh, changes)), reply);
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        let _turn = self.turns.begin(request.pid());
         match self.noted(request, self.target_of(request, ino)) {
             Ok(target) => reply.data(&target),
             Err(Refusal(errno)) => reply.error(errno),
@@ -304,6 +313,7 @@ impl Filesystem for WeftFilesystem {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.begin(request.pid());
         let Some(kind) = kind_of_mode(mode) else { return reply.error(Errno::EINVAL) };
         let mode = mode & 0o7777 & !umask;
         let client = self.client(request);
@@ -322,15 +332,18 @@ impl Filesystem for WeftFilesystem {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.begin(request.pid());
         let mode = mode & 0o7777 & !umask;
         self.entry(block_on(self.client(request).mkdir(&self.inode_proofs.child(parent, name), mode)), reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turns.begin(request.pid());
         finished(block_on(self.client(request).unlink(&self.inode_proofs.child(parent, name))), reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turns.begin(request.pid());
         finished(block_on(self.client(request).rmdir(&self.inode_proofs.child(parent, name))), reply);
     }
 
@@ -342,6 +355,7 @@ impl Filesystem for WeftFilesystem {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.begin(request.pid());
         let target = target.as_os_str().as_bytes();
         self.entry(
             block_on(self.client(request).symlink(&self.inode_proofs.child(parent, link_name), target)),
@@ -359,6 +373,7 @@ impl Filesystem for WeftFilesystem {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin(request.pid());
         if flags.contains(RenameFlags::RENAME_WHITEOUT) {
             return reply.error(Errno::EINVAL);
         }
@@ -375,6 +390,7 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let _turn = self.turns.begin(request.pid());
         let (from, to) = (self.inode_proofs.inode(ino), self.inode_proofs.child(newparent, newname));
         let linked = block_on(self.client(request).link(&from, &to));
         if linked.as_ref().is_err_and(|error| error.errno() == libc::ESTALE) {
@@ -384,6 +400,7 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turns.begin(request.pid());
         if let Some((fh, kernel)) = self.open_handed(ino, flags.0) {
             return reply.opened(fh, kernel);
         }
@@ -416,6 +433,7 @@ impl Filesystem for WeftFilesystem {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _turn = self.turns.begin(request.pid());
         let mode = mode & 0o7777 & !umask;
         let flags = flags | libc::O_CREAT;
         match self.open_at(request, &self.inode_proofs.child(parent, name), flags, mode) {
@@ -442,6 +460,7 @@ impl Filesystem for WeftFilesystem {
         lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _turn = self.turns.begin(request.pid());
         match self.handle(fh) {
             Ok(handle) => {
                 let extent = Extent::new(offset, u64::from(size));
@@ -464,6 +483,7 @@ impl Filesystem for WeftFilesystem {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _turn = self.turns.begin(request.pid());
         match self.handle(fh) {
             Ok(handle) => {
                 if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
@@ -483,18 +503,19 @@ impl Filesystem for WeftFilesystem {
 
     fn flush(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin(request.pid());
         self.flush_handle(fh, lock_owner, move || reply.ok());
     }
 
     fn release(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
@@ -502,11 +523,13 @@ impl Filesystem for WeftFilesystem {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin(request.pid());
         self.close_handle(fh);
         reply.ok();
     }
 
-    fn fsync(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let _turn = self.turns.begin(request.pid());
         let handle = match self.handle(fh) {
             Ok(handle) => handle,
             Err(Refusal(errno)) => return reply.error(errno),
@@ -516,6 +539,7 @@ impl Filesystem for WeftFilesystem {
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turns.begin(request.pid());
         match self.noted(request, self.open_directory(request, ino)) {
             Ok(fh) => reply.opened(fh, FopenFlags::empty()),
             Err(Refusal(errno)) => reply.error(errno),
@@ -524,12 +548,13 @@ impl Filesystem for WeftFilesystem {
 
     fn readdir(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let _turn = self.turns.begin(request.pid());
         match self.add_entries(ino, fh, offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(Refusal(errno)) => reply.error(errno),
@@ -538,12 +563,13 @@ impl Filesystem for WeftFilesystem {
 
     fn readdirplus(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _turn = self.turns.begin(request.pid());
         match self.add_entries_with_attributes(ino, fh, offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(Refusal(errno)) => reply.error(errno),
@@ -552,12 +578,13 @@ impl Filesystem for WeftFilesystem {
 
     fn releasedir(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin(request.pid());
         self.directories.remove(fh.0);
         reply.ok();
     }
@@ -570,10 +597,12 @@ impl Filesystem for WeftFilesystem {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin(request.pid());
         done(block_on(self.client(request).sync_names()).map_err(Into::into), reply);
     }
 
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.turns.begin(request.pid());
         let at = self.inode_proofs.inode(ino);
         let space = block_on(self.client(request).statfs(Some(&at)));
         match self.noted(request, space.map_err(Refusal::from)) {
@@ -592,22 +621,27 @@ impl Filesystem for WeftFilesystem {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin(request.pid());
         done(self.noted(request, self.set_xattr(request, ino, name, value, flags)), reply);
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _turn = self.turns.begin(request.pid());
         answer::sized(self.noted(request, self.xattr(request, ino, name)), size, reply);
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _turn = self.turns.begin(request.pid());
         answer::sized(self.noted(request, self.xattr_names(request, ino)), size, reply);
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turns.begin(request.pid());
         done(self.noted(request, self.remove_xattr(request, ino, name)), reply);
     }
 
     fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let _turn = self.turns.begin(request.pid());
         let at = self.inode_proofs.inode(ino);
         let allowed = block_on(self.client(request).access(&at, mask.bits() as u32));
         done(self.noted(request, allowed.map_err(Refusal::from)), reply);
@@ -625,6 +659,7 @@ impl Filesystem for WeftFilesystem {
         pid: u32,
         reply: ReplyLock,
     ) {
+        let _turn = self.turns.begin(request.pid());
         let (owner, thread, process) = (lock_owner.0, request.pid(), pid);
         let call =
             LockCall { family: Family::Process, owner, start, end, kind: typ, thread, process, wait: false };
@@ -647,6 +682,7 @@ impl Filesystem for WeftFilesystem {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin(request.pid());
         let (owner, thread, process) = (lock_owner.0, request.pid(), pid);
         let call =
             LockCall { family: Family::Process, owner, start, end, kind: typ, thread, process, wait: sleep };
@@ -663,19 +699,21 @@ impl Filesystem for WeftFilesystem {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin(request.pid());
         self.take_set_ids_of_user(request, fh);
         self.allocate_for(fh, offset, length, mode, reply);
     }
 
     fn lseek(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         fh: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _turn = self.turns.begin(request.pid());
         match self.seek(fh, offset, whence) {
             Ok(at) => reply.offset(at),
             Err(Refusal(errno)) => reply.error(errno),

@@ -36,6 +36,7 @@ mod releases;
 mod replaced_names;
 mod reporter;
 mod splice;
+mod turns;
 
 pub use private::{PrivateMount, mount_private};
 
@@ -59,7 +60,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Rejects changes.
     pub read_only: bool,
-    /// Number of threads that serve the kernel; `None` for one based on the number of processors.
+    /// Number of threads that serve the kernel at a time; `None` for one based on the number of processors. Those that wait
+    /// for a server that does not answer are not counted.
     pub threads: Option<usize>,
     /// Time for which the kernel may cache names and attributes; with zero, changes by other nodes are visible at once.
     pub attribute_ttl: Duration,
@@ -132,10 +134,12 @@ pub fn mount(client: Client<RealEnv>, dir: &Path, options: &MountOptions) -> io:
         config.mount_options.push(MountOption::CUSTOM(format!("max_read={len}")));
     }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.unwrap_or_else(|| default_threads(colocated)).max(1));
+    let threads = options.threads.unwrap_or_else(|| default_threads(colocated)).max(1);
+    config.n_threads = Some(threads + turns::SPARE_THREADS);
+    weft_client::set_server_wait(turns::begin_wait);
     // Separate connections per thread gain nothing, and splicing must know the connection for the reply.
     config.clone_fd = !colocated;
-    let filesystem = WeftFilesystem::new(client, options.clone(), colocated, Arc::clone(&splicer));
+    let filesystem = WeftFilesystem::new(client, options.clone(), colocated, Arc::clone(&splicer), threads);
     let pages = Arc::clone(&filesystem.pages);
     let session = Session::new(filesystem, dir, &config)?;
     splicer.begin(session.as_fd())?;

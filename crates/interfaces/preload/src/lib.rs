@@ -85,6 +85,7 @@ mod placeholder;
 mod private;
 mod route;
 mod serve;
+mod signal_wait;
 mod sys;
 mod table;
 mod trace;

@@ -165,7 +165,10 @@ impl<E: Env> Delegates<E> {
         rank: Option<RankOf>,
     ) -> Result<Self> {
         let delegates = job.delegates.len();
-        let options = ClientOptions { retry_for: options.retry_for.min(RETRY_FOR), ..options };
+        // A delegate may wait for a server as long as any other client.
+        let request_timeout = options.request_timeout.saturating_add(options.retry_for);
+        let retry_for = options.retry_for.min(RETRY_FOR);
+        let options = ClientOptions { request_timeout, retry_for, ..options };
         let map = ClusterMap {
             name: job.name,
             version: 0,

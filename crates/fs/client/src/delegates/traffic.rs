@@ -3,6 +3,7 @@
 use super::Incarnations;
 use crate::connection::{Area, Connection, unexpected_reply};
 use crate::core::Core;
+use crate::deadline::Deadline;
 use crate::exchange::{Item, Outcome, Traffic, exchange};
 use std::io::{self, IoSlice, IoSliceMut};
 use weft_core::ServerId;
@@ -193,7 +194,7 @@ pub(super) async fn call_all<E: Env>(
     calls: &mut [Call<E>],
 ) -> Vec<Option<crate::Error>> {
     let mut items: Vec<Item> = calls.iter().map(|call| Item::new(call.delegate)).collect();
-    exchange(core, &mut items, &mut Calls { calls, incarnations }).await;
+    exchange(core, &mut items, &mut Calls { calls, incarnations }, Deadline::of_request(core)).await;
     failures(items)
 }
 
@@ -294,7 +295,13 @@ pub(super) async fn write_all<E: Env>(
     batches: &mut [Batch<&[u8]>],
 ) -> Vec<Option<crate::Error>> {
     let mut items: Vec<Item> = batches.iter().map(|batch| Item::new(batch.delegate)).collect();
-    exchange(core, &mut items, &mut Writes { target, batches, used: 0, incarnations }).await;
+    exchange(
+        core,
+        &mut items,
+        &mut Writes { target, batches, used: 0, incarnations },
+        Deadline::of_request(core),
+    )
+    .await;
     failures(items)
 }
 
@@ -367,6 +374,12 @@ pub(super) async fn read_all<E: Env>(
     batches: &mut [Batch<&mut [u8]>],
 ) -> Vec<Option<crate::Error>> {
     let mut items: Vec<Item> = batches.iter().map(|batch| Item::new(batch.delegate)).collect();
-    exchange(core, &mut items, &mut Reads { target, batches, used: 0, incarnations }).await;
+    exchange(
+        core,
+        &mut items,
+        &mut Reads { target, batches, used: 0, incarnations },
+        Deadline::of_request(core),
+    )
+    .await;
     failures(items)
 }

@@ -3,7 +3,8 @@
 use super::State;
 use super::layout_version::LayoutVersion;
 use crate::control::datafile;
-use crate::error::{Error, Result};
+use crate::deadline::Deadline;
+use crate::error::Result;
 use crate::lease::{Lease, LeaseAnswer, LeaseOwner, RETRY_AFTER};
 use crate::lease_request::{no_descriptor, request_lease};
 use crate::options::Transport;
@@ -149,7 +150,8 @@ impl<E: Env> State<E> {
         let cap = self.cap_in(version).await?;
         let name = datafile(version.data, (object, target));
         let later = || slot.not_before.store(now.saturating_add(RETRY_AFTER).0, Relaxed);
-        match request_lease(core, server, name, cap, write).await {
+        let deadline = if write { Deadline::of_request(core) } else { self.read_deadline() };
+        match request_lease(core, server, (name, cap, write), deadline).await {
             Ok(LeaseAnswer::Leased(lease)) => {
                 let before = slot.held.write().replace(Arc::clone(&lease));
                 drop(before);
@@ -171,7 +173,7 @@ impl<E: Env> State<E> {
                 Ok(None)
             }
             // A message would wait for the same server once more.
-            Err(error @ Error::Unreachable(_)) if server.is_troubled() => Err(error),
+            Err(error) if error.is_without_answer() && server.is_troubled() => Err(error),
             // A message may still succeed, or give a better error.
             Err(error) if !self.only_descriptors() && !error.is_stale_layout() => {
                 later();

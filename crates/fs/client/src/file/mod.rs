@@ -19,13 +19,14 @@ use crate::async_mutex::AsyncMutex;
 use crate::call::Effect;
 use crate::control::Boots;
 use crate::core::BeforeOpen;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::leased_bytes::LeasedBytes;
 use crate::options::Transport;
 use crate::registry::OpenRecord;
 use crate::replicas::Redirection;
 use crate::session::Session;
-use crate::size::{LastKnown, LossPolicy, OFFSET_MAX};
+use crate::size::{LastKnown, LossPolicy, OFFSET_MAX, SizePatience};
 use capability::renew_at;
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -84,6 +85,8 @@ pub(crate) struct State<E: Env> {
     pub(crate) leased_bytes: LeasedBytes,
     /// The file's replica, if it is used; set at the open.
     replica: OnceLock<Box<Redirection<E>>>,
+    /// Whether this file is the data of a replica, whose bytes the original has, too.
+    is_replica: AtomicBool,
     closed: bool,
 }
 
@@ -103,6 +106,17 @@ fn first_call(handle: HandleId) -> u32 {
 }
 
 impl<E: Env> State<E> {
+    /// Marks this file as the data of a replica. Reads do not wait long for its servers, because the original has the bytes.
+    pub(crate) fn mark_as_replica(&self) {
+        self.is_replica.store(true, Relaxed);
+    }
+
+    /// Starts the deadline of a read.
+    pub(crate) fn read_deadline(&self) -> Deadline {
+        let core = &*self.session.core;
+        if self.is_replica.load(Relaxed) { Deadline::brief(core) } else { Deadline::of_request(core) }
+    }
+
     /// Returns a new number for a request that goes by messages.
     #[inline]
     pub(crate) fn call(&self) -> u32 {
@@ -231,6 +245,7 @@ impl<E: Env> OpenFile<E> {
                 growing: AsyncMutex::new(&core.env),
                 leased_bytes: LeasedBytes::new(bytes, before.sent_at),
                 replica: OnceLock::new(),
+                is_replica: AtomicBool::new(false),
                 closed: false,
             }),
         };
@@ -395,7 +410,8 @@ impl<E: Env> OpenFile<E> {
         self.state.check()?;
         let at = self.place();
         let request = MetaRequest::Stat { at: at.clone() };
-        let known = self.state.session.attr_reply(&at, Effect::Repeatable, request).await;
+        let known =
+            self.state.session.attr_reply(&at, Effect::Repeatable, request, SizePatience::Exact).await;
         known.and_then(LastKnown::exact).map_err(|error| error.about(&self.state.path))
     }
 

@@ -2,6 +2,7 @@
 
 use super::{DatafileSet, MoveProgress, Mover, ProgressCallback};
 use crate::data::{Reads, SharedBounds, SubRequests, Transfer, Writes, unfinished};
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::exchange::{exchange, first_error};
 use crate::idle::{Pauses, targets_of};
@@ -267,7 +268,7 @@ impl<E: Env> Mover<'_, E> {
                 buffer_len,
                 area_used: 0,
             };
-            exchange(core, &mut items, &mut reads).await;
+            exchange(core, &mut items, &mut reads, Deadline::of_request(core)).await;
             let result = first_error(items);
             self.renew_once(result, &mut renewed).await?;
         }
@@ -296,7 +297,7 @@ impl<E: Env> Mover<'_, E> {
                 shared: 0,
                 area_used: 0,
             };
-            exchange(core, &mut items, &mut writes).await;
+            exchange(core, &mut items, &mut writes, Deadline::of_request(core)).await;
             let result = first_error(items);
             self.renew_once(result, &mut renewed).await?;
         }

@@ -81,6 +81,7 @@ impl<E: Env> Redirection<E> {
             misses_max: MISSES_UNTIL_DURABLE,
         };
         let marked = Mutex::new(Marked { regions: DirtyRegions::new(len.0), reclaims: 0 });
+        data.state.mark_as_replica();
         Self { data, mapping, marked, durable_end: Mutex::new(durable_end) }
     }
 

@@ -141,6 +141,9 @@ pub struct Options {
     /// Time after a start during which only clients of the previous start get locks, if there were any with locks or
     /// open removed files.
     pub grace: Nanos,
+    /// Time after a start for which removed files stay that were open before: their programs may be waiting for something
+    /// else, and return later than the grace time. Not less than that.
+    pub orphans_kept: Nanos,
     /// Owner, group and mode of a new root directory.
     pub root: RootOptions,
     /// Device whose time the database takes; `None` for the real one.
@@ -202,6 +205,7 @@ impl Default for Options {
             compression: None,
             capability_life: Nanos::from_s(3600),
             grace: Nanos::from_s(3),
+            orphans_kept: Nanos::from_s(3),
             root: RootOptions { uid: None, gid: 0, mode: 0o755 },
             emulate: None,
             targets: BTreeMap::new(),
@@ -327,6 +331,8 @@ pub struct Service<E: Env> {
     ends: Mutex<SessionEnds>,
     /// Time until which only locks of the previous start are granted.
     grace_until: Nanos,
+    /// Time until which removed files stay that were open before the start.
+    orphans_until: Nanos,
     /// Whether the database records which sessions did not return by then.
     grace_is_over: AtomicBool,
     /// Time after which mounts have dropped the pages they kept before the start.

@@ -207,31 +207,45 @@ impl<E: Env> Service<E> {
         }
     }
 
-    /// Removes the state of sessions that have not returned after a restart.
-    pub(super) async fn end_grace(&self) {
-        let op_core = &self.core;
+    /// Gives up the locks of sessions that have not returned after a restart, and if `orphans` is set the files that they had
+    /// open.
+    pub(super) async fn end_grace(&self, orphans: bool) {
         let written = self.journal.write(|t| -> Outcome<()> {
             // A connected session that has not reclaimed its locks yet gets a new row when it does.
             self.delete_rows_without_locks(t)?;
-            let mut orphans = Vec::new();
-            t.scan(Table::Orphans, Bound::Unbounded, &mut |key, _| {
-                if let Ok(file) = key.try_into() {
-                    orphans.push(FileId(u64::from_be_bytes(file)));
-                }
-                Ok(Scan::Next)
-            })?;
-            orphans.retain(|file| !op_core.opens.lock().is_open(*file));
-            for file in orphans {
-                t.delete(Table::Orphans, &weft_store::metadata::file_key(file));
-                if let Some(inode) = inode(t, file)? {
-                    op_core.destroy(t, file, &inode)?;
-                }
-            }
-            Ok(())
+            if orphans { self.destroy_orphans(t) } else { Ok(()) }
         });
         self.ends.lock().add(written.as_ref().ok().map(|(_, point)| *point));
         self.grace_is_over.store(true, Ordering::SeqCst);
         self.lock_changed.iter().for_each(Notify::notify_all);
+        self.orphans_ended(written).await;
+    }
+
+    /// Removes the files that were removed before the start, and that no session has open.
+    pub(super) async fn end_orphans(&self) {
+        let written = self.journal.write(|t| self.destroy_orphans(t));
+        self.orphans_ended(written).await;
+    }
+
+    fn destroy_orphans(&self, t: &mut dyn Transaction) -> Outcome<()> {
+        let mut orphans = Vec::new();
+        t.scan(Table::Orphans, Bound::Unbounded, &mut |key, _| {
+            if let Ok(file) = key.try_into() {
+                orphans.push(FileId(u64::from_be_bytes(file)));
+            }
+            Ok(Scan::Next)
+        })?;
+        orphans.retain(|file| !self.core.opens.lock().is_open(*file));
+        for file in orphans {
+            t.delete(Table::Orphans, &weft_store::metadata::file_key(file));
+            if let Some(inode) = inode(t, file)? {
+                self.core.destroy(t, file, &inode)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn orphans_ended(&self, written: Outcome<((), Point)>) {
         match written {
             Ok((_, point)) => drop(self.journal.durable_soon(point).await),
             Err(fault) => self.log(&format!("error: files removed before the start stay for now: {fault:?}")),

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use weft_core::{FileId, Nanos};
-use weft_wire::BoundSession;
 use weft_wire::meta::{Event, Outdated};
+use weft_wire::{BoundSession, RETRY_FOR_MAX};
 
-/// Time for which the last replies of an ended session are kept for a client that may return and repeat a request.
-pub(super) const REPLIES_KEPT: Nanos = Nanos::from_s(600);
+/// Time for which the last replies of an ended session are kept for a client that may return and repeat a request. A client
+/// waits for a server for at most half of it.
+pub(super) const REPLIES_KEPT: Nanos = Nanos(RETRY_FOR_MAX.0 * 2);
 
 /// One client process.
 #[derive(Debug, Default)]

@@ -231,6 +231,10 @@ impl<E: Env> Service<E> {
             stopping: AtomicBool::new(false),
             grace_is_over: AtomicBool::new(!before.expected),
             grace_until: if before.expected { now.saturating_add(options.grace) } else { Nanos::ZERO },
+            orphans_until: match before.expected {
+                true => now.saturating_add(options.grace.max(options.orphans_kept)),
+                false => Nanos::ZERO,
+            },
             pages_known_from: if restarted { now.saturating_add(PAGES_DROPPED_AFTER) } else { Nanos::ZERO },
             names_known_from: if before.leased_names { now.saturating_add(NAME_LEASE) } else { Nanos::ZERO },
             has_recorded_leases: AtomicBool::new(false),

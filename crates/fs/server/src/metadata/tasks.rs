@@ -18,10 +18,15 @@ const GATHER_FOR: Nanos = Nanos::from_ms(5);
 
 impl<E: Env> Service<E> {
     pub(super) async fn reap<R: Removal>(&self, mut removal: R) {
-        self.end_grace_when_due().await;
+        let mut has_orphans = self.orphans_until > self.grace_until;
+        self.end_grace_when_due(!has_orphans).await;
         let mut backoff = BACKOFF_MIN;
         while !self.is_stopping() {
             let epoch = self.reap_work.epoch();
+            if has_orphans && self.env.now() >= self.orphans_until {
+                has_orphans = false;
+                self.end_orphans().await;
+            }
             let before = self.core.freeing.lock().begin();
             let failed = self.reap_all(&mut removal).await;
             if self.is_stopping() {
@@ -32,7 +37,8 @@ impl<E: Env> Service<E> {
                 self.core.freeing.lock().freed(&before);
                 self.freed.notify_all();
                 let ended = self.env.now();
-                self.reap_work.wait(epoch, None).await;
+                let left = has_orphans.then(|| self.orphans_until.saturating_sub(self.env.now()));
+                self.reap_work.wait(epoch, left).await;
                 let early = GATHER_FOR.saturating_sub(self.env.now().saturating_sub(ended));
                 if early > Nanos::ZERO && self.core.freeing.lock().files.is_empty() && !self.is_stopping() {
                     self.env.sleep(early).await;
@@ -53,10 +59,10 @@ impl<E: Env> Service<E> {
         self.reaper_ended.notify_all();
     }
 
-    async fn end_grace_when_due(&self) {
+    async fn end_grace_when_due(&self, orphans: bool) {
         self.wait_unless_stopping(self.grace_until.saturating_sub(self.env.now())).await;
         if !self.is_stopping() {
-            self.end_grace().await;
+            self.end_grace(orphans).await;
         }
     }
 

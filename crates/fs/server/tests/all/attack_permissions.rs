@@ -95,8 +95,14 @@ impl Site {
 
     /// Returns a client of `uid` with the session of this number.
     async fn user(&self, uid: u32, session: u128) -> User {
+        self.user_at(uid, session, 0).await
+    }
+
+    /// Connects for this place in the session; for one of its own if that is 0.
+    async fn user_at(&self, uid: u32, session: u128, place: u32) -> User {
         let identity = Identity { uid, gid: uid, groups: vec![] };
-        let greeting = hello(Role::Client(identity.clone()), session);
+        let mut greeting = hello(Role::Client(identity.clone()), session);
+        greeting.opening.slot = place;
         let key = secret().identity_key(&identity);
         let client = Client::connect_as(&self.env, &self.address(), greeting, key).await;
         // Sequence numbers increase over all connections of a session, as those of one client do.
@@ -501,7 +507,7 @@ fn a_hard_link_needs_ownership_or_permission_to_read_and_write() {
 fn a_session_id_gives_another_user_nothing() {
     block_on(async {
         let site = Site::start(LIFE).await;
-        let mut alice = site.user(ALICE, 7).await;
+        let mut alice = site.user_at(ALICE, 7, 1).await;
         alice.file("secret", 0o600, b"hers").await;
         let before = alice.seq;
         let hers = alice.mkdir("hers", 0o700).await;
@@ -520,7 +526,7 @@ fn a_session_id_gives_another_user_nothing() {
         };
         assert_eq!(alice.ask(lock(handle, false)).await, MetaReply::Locked);
 
-        let mut mallory = site.user(MALLORY, 7).await;
+        let mut mallory = site.user_at(MALLORY, 7, 1).await;
         // A stored reply: the same number on the same slot is the attacker's own first request.
         let own = mallory.repeat(before + 1, MetaRequest::Mkdir { at: at("his"), mode: 0o700 }).await;
         let MetaReply::Attr(own) = own else { panic!("{own:?}") };
@@ -562,8 +568,8 @@ fn a_session_id_gives_another_user_nothing() {
         let make = MetaRequest::Mkdir { at: at("twice"), mode: 0o700 };
         let first = alice.repeat(seq, make.clone()).await;
         assert_eq!(alice.repeat(seq, make.clone()).await, first, "executed once, answered twice");
-        let mut again = site.user(ALICE, 7).await;
-        assert_eq!(again.repeat(seq, make).await, first, "to the same session on another connection, too");
+        let mut again = site.user_at(ALICE, 7, 1).await;
+        assert_eq!(again.repeat(seq, make).await, first, "to the same place on another connection, too");
         assert_eq!(again.ask(lock(handle, false)).await, MetaReply::Locked, "it holds the lock");
         let mut other = site.user(ALICE, 9).await;
         let (theirs, _) = other.open(at("secret"), WRITE, 0).await.expect("hers");

@@ -182,6 +182,55 @@ fn a_lease_gives_the_datafile_itself_until_it_is_revoked() {
 }
 
 #[test]
+fn a_repetition_over_another_connection_ends_the_former_one() {
+    // Their replies fit the buffers of the socket.
+    const REQUESTS: usize = 200;
+    let old = vec![b'o'; 4096];
+    with_server(false, async |env, unix, _, _| {
+        let place = |session| {
+            let mut caller = hello(Role::Client(me()), session);
+            caller.opening.slot = 5;
+            caller
+        };
+        let datafile = datafile(0, 77, 0);
+        for round in 0..5 {
+            let mut former = Client::bare(&env, &unix).await;
+            former.greet(place(9), None).await.expect("welcome");
+            let cap = former.cap(77);
+            for _ in 0..REQUESTS {
+                former.send(&write_request(datafile, cap, 0, 4096), &old).await;
+            }
+            // Other places, and the same place of another session, are no repetitions.
+            let mut other = Client::bare(&env, &unix).await;
+            other.greet(place(10), None).await.expect("welcome");
+            let mut beside = Client::connect(&env, &unix).await;
+
+            let mut later = Client::bare(&env, &unix).await;
+            later.greet(place(9), None).await.expect("welcome");
+            let new = format!("new {round:04}");
+            assert_eq!(later.write(datafile, 0, new.as_bytes()).await, DataReply::Done);
+            // The former connection has ended: its remaining requests are never executed.
+            let mut replies = [0; 4096];
+            loop {
+                match former.link.conn().recv(&mut replies).await {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => {
+                        assert_ne!(error.kind(), std::io::ErrorKind::TimedOut);
+                        break;
+                    }
+                }
+            }
+            let (_, bytes) = later.read(datafile, 0, 8).await;
+            assert_eq!(String::from_utf8_lossy(&bytes), new);
+            for client in [&mut other, &mut beside] {
+                assert!(matches!(client.echo(3).await.0, StatusReply::Echo));
+            }
+        }
+    });
+}
+
+#[test]
 fn requests_beyond_a_capability_are_rejected() {
     with_server(false, async |env, unix, _, _| {
         let mut client = Client::connect(&env, &unix).await;

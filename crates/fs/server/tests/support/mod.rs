@@ -7,6 +7,7 @@ pub mod skip;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use weft_core::{ByteLen, ClusterId, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::real::{RealEnv, block_on};
 use weft_env::{Address, Conn, Env, Peer};
@@ -187,8 +188,13 @@ impl<E: Env> Client<E> {
         Self { link: Link::new(conn), secret: secret(), welcome: None, bound: BoundSession(0), request: 0 }
     }
 
-    /// Greets the server; an error that is not a rejection by the server becomes `ECONNREFUSED`.
-    pub async fn greet(&mut self, hello: Caller, key: Option<[u8; 32]>) -> Result<(), WireError> {
+    /// Greets the server; an error that is not a rejection by the server becomes `ECONNREFUSED`. A connection that names no
+    /// place in its session gets one of its own.
+    pub async fn greet(&mut self, mut hello: Caller, key: Option<[u8; 32]>) -> Result<(), WireError> {
+        static NEXT: AtomicU32 = AtomicU32::new(1 << 24);
+        if hello.opening.slot == 0 {
+            hello.opening.slot = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
         let bound = hello.opening.session.bound_to(owner(&hello.names.role, self.link.conn().peer()));
         match greet(&mut self.link, Caller { key, ..hello }, |_| Ok(())).await {
             Ok(welcome) => {

@@ -302,6 +302,8 @@ fn metadata_config(
     options.compression = cluster.compression;
     options.inline_max = cluster.inline_max;
     options.grace = found.grace;
+    // As long as a client waits for a server by default, and a little more.
+    options.orphans_kept = Nanos::from_s(20 * 60);
     options.syncs_all_names = found.syncs_all_names;
     options.targets = cluster.settings();
     options.keeps_map = true;

@@ -54,6 +54,24 @@ impl Weft {
         Ok(Self::of(cluster, |_| ())?.complete())
     }
 
+    /// Like [`Weft::open`], for a command that transfers much data: it waits for servers as long as programs do, and says so.
+    /// A cluster that does not answer at the start is an error as for all commands.
+    pub fn open_patiently(file: Option<PathBuf>) -> Result<Self, Failure> {
+        Self::reach_patiently(load(file)?)
+    }
+
+    /// Like [`Weft::open_patiently`], for a cluster file that is already loaded.
+    pub fn reach_patiently(cluster: Cluster) -> Result<Self, Failure> {
+        embedded::revive(&cluster)?;
+        weft_client::set_log(|_| ());
+        let retry_for = cluster.client_options().retry_for;
+        let mut weft = Self::of(cluster, |options| options.retry_for = retry_for)?;
+        let map = block_on(weft.client.fetch_map()).map_err(|error| Failure::said(why(&error)))?;
+        weft.cluster.complete(&map);
+        weft_client::set_log(|line| errln!("weft: {line}"));
+        Ok(weft)
+    }
+
     /// Completes the description of the cluster by what the metadata server knows. Without its answer, that of the cluster
     /// file remains.
     #[must_use]
@@ -68,13 +86,14 @@ impl Weft {
     /// an embedded cluster that do not run.
     pub fn for_mount(cluster: Cluster, pages: bool) -> Result<Self, Failure> {
         embedded::revive(&cluster)?;
-        Self::of(cluster, |options| options.kernel_cache = pages)
+        let retry_for = cluster.client_options().retry_for;
+        Self::of(cluster, |options| (options.kernel_cache, options.retry_for) = (pages, retry_for))
     }
 
     /// Creates a client of `cluster` with changed options. It connects at its first use.
     pub fn of(cluster: Cluster, change: impl Fn(&mut ClientOptions)) -> Result<Self, Failure> {
         let credentials = cluster.credentials()?;
-        let mut options = cluster.client_options();
+        let mut options = cluster.command_options();
         options.program = own_name();
         change(&mut options);
         let client = Client::new(RealEnv::new(), cluster.map(), options, credentials);

@@ -115,7 +115,10 @@ struct Drain {
 impl Target {
     /// Runs the command.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
-        let weft = Weft::open(file)?;
+        let weft = match &self.command {
+            Command::Drain(_) => Weft::open_patiently(file)?,
+            _ => Weft::open(file)?,
+        };
         match self.command {
             Command::List { json } => list(&weft, json)?,
             Command::Add { targets } => {

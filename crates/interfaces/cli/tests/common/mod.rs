@@ -36,6 +36,10 @@ impl Weft {
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = undisturbed();
         command.arg("--cluster").arg(&self.file).args(args);
+        // The time of the file counts.
+        if std::fs::read_to_string(&self.file).is_ok_and(|text| text.contains("retry_for")) {
+            command.env_remove("WEFT_RETRY_FOR");
+        }
         command
     }
 

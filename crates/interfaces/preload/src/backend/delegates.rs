@@ -67,7 +67,7 @@ pub(super) fn joined<'a>() -> weft_client::Result<&'a Delegates<RealEnv>> {
 }
 
 fn join() -> Res<Delegates<RealEnv>> {
-    weft_client::set_log(sys::complain);
+    super::prepare_clients();
     block_on(job()?.join(RealEnv::with_fd_floor(placeholder::floor()))).map_err(|error| told(&error))
 }
 

@@ -26,6 +26,7 @@ pub use sessions::{
 };
 
 use crate::errno::{Fail, Res};
+use crate::signal_wait::SignalWait;
 use crate::sys;
 use weft_client::{Client, LayoutSpec, OpenFlags};
 use weft_config::Cluster;
@@ -78,10 +79,16 @@ pub struct Backend {
     sessions: Vec<SessionId>,
 }
 
+/// Sets where clients of this process report outages, and what interrupts their waits.
+pub fn prepare_clients() {
+    weft_client::set_log(sys::complain);
+    weft_client::set_server_wait(|| Box::new(SignalWait::begin()));
+}
+
 impl Backend {
     /// Creates the file system of the calling thread's user from the default cluster file. Connects at its first use.
     fn new() -> Res<Self> {
-        weft_client::set_log(sys::complain);
+        prepare_clients();
         let cluster = Cluster::from_env().map_err(|error| {
             sys::complain(&error.to_string());
             // The cluster of another user, such as a former one of this process.

@@ -5,6 +5,7 @@ use crate::errno::Res;
 use crate::memory::{self, Access};
 use crate::open::{self, Open, note_lock};
 use crate::serve::on_weft_fd;
+use crate::signal_wait::SignalWait;
 use crate::sys;
 use libc::{c_int, c_short, off_t};
 use std::sync::Once;
@@ -157,49 +158,11 @@ hook! { [lockf, lockf64] (fd: c_int, command: c_int, len: off_t) -> c_int {
     })
 } }
 
-/// Runs `work` so that a signal interrupts its waits as it would interrupt a wait in the kernel. Signals are blocked
-/// and checked between the short waits. Handlers run there; one without `SA_RESTART` causes `EINTR`.
+/// Runs `work` so that a signal interrupts its waits as it would interrupt a wait in the kernel.
 pub fn waiting(wait: bool, work: impl FnOnce(Option<crate::backend::Interrupted<'_>>) -> Res<()>) -> Res<()> {
     if !wait {
         return work(None);
     }
-    // SAFETY: plain signal mask calls on valid sets.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        // Faults of this thread must still end the process where they occur.
-        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTRAP] {
-            libc::sigdelset(&mut all, fault);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let result = work(Some(&mut || interrupted(&all, &before)));
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        result
-    }
-}
-
-unsafe fn interrupted(all: &libc::sigset_t, before: &libc::sigset_t) -> bool {
-    let mut pending: libc::sigset_t = std::mem::zeroed();
-    libc::sigpending(&mut pending);
-    let mut ends = false;
-    let mut any = false;
-    for signal in 1..=64 {
-        if libc::sigismember(&pending, signal) != 1 || libc::sigismember(before, signal) == 1 {
-            continue;
-        }
-        any = true;
-        let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(signal, std::ptr::null(), &mut action);
-        let handled = action.sa_sigaction != libc::SIG_IGN && action.sa_sigaction != libc::SIG_DFL;
-        ends |= handled && action.sa_flags & libc::SA_RESTART == 0;
-    }
-    if any {
-        // Handlers and default actions, which are the program's own code, run as soon as the mask is removed.
-        let outside = crate::guard::leave();
-        libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all, std::ptr::null_mut());
-        drop(outside);
-    }
-    ends
+    let mut signals = SignalWait::begin();
+    work(Some(&mut || signals.is_interrupted()))
 }

@@ -62,7 +62,7 @@ pub fn open<F: FileHandle>(
     replicated: &Replicated,
     original: F,
 ) -> Res<MaybeReplicated<RealEnv, F>> {
-    weft_client::set_log(sys::complain);
+    crate::backend::prepare_clients();
     let env = RealEnv::with_fd_floor(placeholder::floor());
     match block_on(begin(env, descriptor, replicated)) {
         Ok((usage, begun)) => Ok(MaybeReplicated::begun(env, original, usage, begun)),

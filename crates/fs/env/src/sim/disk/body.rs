@@ -156,10 +156,10 @@ impl Body {
         }
     }
 
-    pub fn unsynced_bytes(&self) -> u64 {
+    pub fn unsynced_after(&self, mark: u64) -> u64 {
         match self {
-            Self::Bytes(content) => content.unsynced_bytes(),
-            Self::Length(it) => it.written - it.synced,
+            Self::Bytes(content) => content.unsynced_after(mark),
+            Self::Length(it) => it.written.saturating_sub(it.synced.max(mark)),
         }
     }
 

@@ -69,9 +69,10 @@ impl Content {
         self.reserved_pages = self.reserved_pages.max(len.div_ceil(PAGE_BYTES));
     }
 
-    /// Returns the number of bytes that a sync would write.
-    pub fn unsynced_bytes(&self) -> u64 {
-        self.changed_bytes
+    /// Returns the number of bytes that a sync would write, if those up to `mark` are being written already.
+    pub fn unsynced_after(&self, mark: u64) -> u64 {
+        let known = usize::try_from(mark.saturating_sub(self.durable_changes)).unwrap_or(usize::MAX);
+        self.changes.iter().skip(known).map(Change::len_bytes).sum()
     }
 
     /// Writes, and extends the file if necessary.

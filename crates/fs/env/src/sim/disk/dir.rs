@@ -50,7 +50,7 @@ impl SimDir {
                 let content = if is_hollow { Body::hollow() } else { Body::default() };
                 let inode = Arc::new(SimInode {
                     number: state.inodes_made,
-                    state: Mutex::new(InodeState { content, mtime: self.env.wall() }),
+                    state: Mutex::new(InodeState { content, mtime: self.env.wall(), writing_to: 0 }),
                     pages_used: Arc::clone(&self.disk.pages_used),
                 });
                 state.tree.add_file(self.base, name, Arc::clone(&inode))?;

@@ -101,10 +101,13 @@ impl SimFile {
     fn begin_sync(&self) -> io::Result<(u64, DeviceRequest)> {
         let (mark, len) = {
             let state = self.inode.state.lock();
-            (state.content.mark(), state.content.unsynced_bytes())
+            (state.content.mark(), state.content.unsynced_after(state.writing_to))
         };
         match self.request(DeviceAction::Sync, 0, len) {
-            Ok(request) => Ok((mark, request)),
+            Ok(request) => {
+                self.inode.state.lock().writing_to = mark;
+                Ok((mark, request))
+            }
             Err(error) => {
                 if self.disk.below(2) == 0 {
                     self.inode.state.lock().content.forget_unsynced();

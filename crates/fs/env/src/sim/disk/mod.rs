@@ -91,6 +91,8 @@ pub(super) struct SimInode {
 struct InodeState {
     content: Body,
     mtime: Timestamp,
+    /// Changes before this mark are durable, or are being written by a sync, which the device completes before a later one.
+    writing_to: u64,
 }
 
 impl Drop for SimInode {

@@ -52,7 +52,7 @@ impl SimDisk {
                 copy.pages_used.fetch_add(content.pages(), Relaxed);
                 Arc::new(SimInode {
                     number: *inodes_made,
-                    state: Mutex::new(InodeState { content, mtime: from.mtime }),
+                    state: Mutex::new(InodeState { content, mtime: from.mtime, writing_to: 0 }),
                     pages_used: Arc::clone(&copy.pages_used),
                 })
             });
