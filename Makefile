@@ -29,7 +29,7 @@ MODULE = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSIO
 # Seed of random tests, so that an unchanged tree passes again.
 export PROPTEST_RNG_SEED ?= 1
 
-.PHONY: all demo test fuzz fuzz-posix bench ibridge delegates tracing directory plan advice replicas lint install stage uninstall deb slurm container aarch64 \
+.PHONY: all demo test fuzz fuzz-posix operations bench ibridge delegates tracing directory plan advice replicas lint install stage uninstall deb slurm container aarch64 \
 	monitoring bare python python-test python-bench ai deps clean help
 
 all: ## Build the command and the preload library (release)
@@ -50,6 +50,12 @@ fuzz: export WEFT_FUZZ_SECONDS ?= 20
 fuzz: ## Fuzz all decoders with fresh seeds (a few minutes)
 	@scripts/deps.sh build
 	$(CARGO) test -p weft-fuzz
+
+operations: export WEFT_OUTAGE_S ?= 60
+operations: ## A year of administration in network namespaces, under the work of two users (root; 3 minutes after the build)
+	@scripts/deps.sh test
+	$(CARGO) build --release -p weft-cli -p weft-preload
+	scripts/isolated.py $(CARGO) test --release -p weft-cli --test operations
 
 fuzz-posix: export WEFT_TEST_POSIX_SEED ?= fresh
 fuzz-posix: export WEFT_TEST_POSIX_OPS ?= 10000000

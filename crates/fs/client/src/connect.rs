@@ -95,6 +95,9 @@ pub(crate) async fn connect<E: Env>(
         if server.entry().is_blank() {
             return Err(server.unreachable("it is not part of the cluster".to_owned()));
         }
+        if server.is_refused() && core.has_other_key() {
+            server.forget_refusal();
+        }
         let policy = server.admit(core.env.now(), deadline.retry_for)?;
         let limit = core.options.connect_timeout.min(deadline.remaining(&core.env));
         let key = core.greeting_key();

@@ -22,8 +22,9 @@ use weft_wire::hello::SessionId;
 use weft_wire::meta::{HandleId, TargetRecord};
 use weft_wire::{ClusterMap, Errno};
 
-/// Shortest time between two questions for the map, while a server does not answer.
-const MAP_ASK_INTERVAL: Nanos = Nanos::from_s(1);
+/// Shortest time between two questions for the map while a server does not answer, and between two looks for another key
+/// while one refuses it.
+const ASK_INTERVAL: Nanos = Nanos::from_s(1);
 
 /// One session: its servers, connections, opens and leases.
 pub(crate) struct Core<E: Env> {
@@ -40,6 +41,8 @@ pub(crate) struct Core<E: Env> {
     pub(crate) credentials: Credentials,
     /// Key that has replaced the one of the credentials.
     renewed_key: Mutex<Option<IssuedKey>>,
+    /// Time of the last look for another key.
+    key_looked_at: Mutex<Option<Nanos>>,
     pub(crate) session_id: SessionId,
     /// Identity of the cluster, learned from the metadata server.
     pub(crate) cluster_id: OnceLock<ClusterId>,
@@ -88,6 +91,7 @@ impl<E: Env> Core<E> {
             map_asked_at: Mutex::default(),
             given_up: Mutex::default(),
             renewed_key: Mutex::default(),
+            key_looked_at: Mutex::default(),
             map: RwLock::new(map),
             metadata: Pool::new(&env, 0, options.metadata_connections_max),
             events: Pool::new(&env, options.metadata_connections_max, 1),
@@ -165,7 +169,7 @@ impl<E: Env> Core<E> {
         }
         let now = self.env.now();
         let mut asked_at = self.map_asked_at.lock();
-        let is_due = asked_at.is_none_or(|at| now.saturating_sub(at) >= MAP_ASK_INTERVAL);
+        let is_due = asked_at.is_none_or(|at| now.saturating_sub(at) >= ASK_INTERVAL);
         if is_due {
             *asked_at = Some(now);
         }
@@ -189,6 +193,17 @@ impl<E: Env> Core<E> {
             *self.renewed_key.lock() = renewed;
         }
         is_renewed
+    }
+
+    /// Returns whether the key was replaced since a server refused it. Looks at most once a second.
+    pub(crate) fn has_other_key(&self) -> bool {
+        let now = self.env.now();
+        let mut looked_at = self.key_looked_at.lock();
+        if looked_at.is_some_and(|at| now.saturating_sub(at) < ASK_INTERVAL) {
+            return false;
+        }
+        *looked_at = Some(now);
+        self.renew_key(self.greeting_key().as_ref())
     }
 
     /// Notes which targets wait for a disk.

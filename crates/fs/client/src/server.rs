@@ -156,6 +156,16 @@ impl<E: Env> Server<E> {
         self.troubled.load(Ordering::Relaxed)
     }
 
+    /// Returns whether the server has refused the key of this process.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_troubled() && self.outage.lock().refused.is_some()
+    }
+
+    /// Lets the next request try another key.
+    pub(crate) fn forget_refusal(&self) {
+        self.outage.lock().refused = None;
+    }
+
     /// Decides whether a request that tries for `retry_for` connects, and how often it tries.
     pub(crate) fn admit(&self, now: Nanos, retry_for: Nanos) -> Result<ConnectPolicy, Error> {
         if !self.troubled.load(Ordering::Relaxed) {

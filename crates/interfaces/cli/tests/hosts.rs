@@ -2,95 +2,12 @@
 
 mod common;
 
-use common::{WEFT, needs, shown, skip, succeeded};
+use common::hosts::{Hosts, Server, ip, stop};
+use common::{WEFT, shown, skip, succeeded};
 use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-
-/// Hosts on one network; removed with the test.
-struct Hosts {
-    names: Vec<String>,
-}
-
-fn ip(args: &str) -> bool {
-    let mut command = Command::new("ip");
-    command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin");
-    command.args(args.split(' ')).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-}
-
-impl Hosts {
-    /// Creates the hosts. Skips the test and returns `None` if namespaces cannot be created. Host 0 has the network
-    /// switch of all hosts.
-    fn new(count: usize) -> Option<Self> {
-        needs("ip");
-        if !skip::unless_root("network namespaces") {
-            return None;
-        }
-        let id = std::process::id();
-        let hosts = Self { names: (0..count).map(|host| format!("weft-{id}-{count}-{host}")).collect() };
-        let first = &hosts.names[0];
-        if !ip(&format!("netns add {first}")) {
-            skip::skip("this system gives root no network namespaces: `ip netns add` failed");
-            return None;
-        }
-        let made = ip(&format!("-n {first} link add br0 type bridge"))
-            && ip(&format!("-n {first} addr add 10.77.0.1/24 dev br0"))
-            && ip(&format!("-n {first} link set br0 up"))
-            && ip(&format!("-n {first} link set lo up"))
-            && hosts.names.iter().enumerate().skip(1).all(|(host, name)| {
-                ip(&format!("netns add {name}"))
-                    && ip(&format!(
-                        "link add veth0 netns {name} type veth peer name port{host} netns {first}"
-                    ))
-                    && ip(&format!("-n {first} link set port{host} master br0"))
-                    && ip(&format!("-n {first} link set port{host} up"))
-                    && ip(&format!("-n {name} addr add 10.77.0.{}/24 dev veth0", host + 1))
-                    && ip(&format!("-n {name} link set veth0 up"))
-                    && ip(&format!("-n {name} link set lo up"))
-            });
-        assert!(made, "the network between the namespaces could not be created");
-        Some(hosts)
-    }
-
-    /// Builds `weft ARGS` on a host.
-    fn command(&self, host: usize, cluster: &Path, args: &[&str]) -> Command {
-        let mut command = common::isolated("ip");
-        command.env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin");
-        command.args(["netns", "exec", &self.names[host], WEFT, "--cluster"]).arg(cluster).args(args);
-        command.stdin(Stdio::null());
-        command
-    }
-}
-
-impl Drop for Hosts {
-    fn drop(&mut self) {
-        for name in &self.names {
-            ip(&format!("netns del {name}"));
-        }
-    }
-}
-
-/// A server process that ends with the test.
-struct Server(Child);
-
-impl Server {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("weft starts");
-        let mut line = [0; 6];
-        let out = child.stdout.as_mut().expect("a pipe");
-        out.read_exact(&mut line).expect("the server reports that it is ready");
-        assert_eq!(&line, b"ready\n");
-        Self(child)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use std::process::{Command, Output, Stdio};
 
 /// Writes a cluster file with one server per host. Each server has two targets, and the first server has the metadata.
 fn cluster_toml(dir: &Path, hosts: &[usize]) -> String {
@@ -187,12 +104,6 @@ fn two_hosts_share_files_over_tcp_and_only_with_the_right_key() {
     fails(as_user(&["stop"]).output().expect("starts"), 1, "server node1");
     assert_eq!(succeeded(&mut hosts.command(1, &file, &["stop"])), "stopped node1\n");
     assert_eq!(succeeded(&mut hosts.command(0, &file, &["stop"])), "stopped node0\n");
-}
-
-/// Stops a server in order.
-fn stop(hosts: &Hosts, host: usize, file: &Path, mut server: Server) {
-    succeeded(&mut hosts.command(host, file, &["stop"]));
-    assert!(server.0.wait().expect("waited for").success());
 }
 
 #[test]

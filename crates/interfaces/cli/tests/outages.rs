@@ -167,6 +167,7 @@ fn a_wait_ends_by_a_signal_by_a_given_up_disk_or_by_the_time_that_the_job_choose
     // A signal without a handler ends the program, one with a handler the call.
     let mut killed = Program::start(&servers, &["cat", "/weft/f"]);
     let script = "import os,signal,sys\n\
+                  signal.signal(signal.SIGINT, signal.default_int_handler)\n\
                   fd = os.open('/weft/f', os.O_RDONLY)\n\
                   try:\n os.read(fd, 1000)\n\
                   except KeyboardInterrupt:\n sys.exit(7)";

@@ -20,15 +20,17 @@ const TOO_RARE: [Mutant; 1] = [Mutant::EarlyMark];
 
 /// Mutants that the search does not find. Clients recover from the effect of `ReadAfterSeal`. `LateReplicaMark` shows only if
 /// a client is killed between two exchanges of a write that others have read. `ReusedCopy` needs a client that ends with the
-/// metadata server's host. Other tests find them: `sealed_reads.rs` beside this one, the client's tests of replicas, and the
-/// server's of inline files, of quotas and of name leases, which no simulated cluster has.
-const FOUND_ELSEWHERE: [Mutant; 6] = [
+/// metadata server's host. `StaleRepetition` needs a server that is slow, but answers a repetition. Other tests find them:
+/// `sealed_reads.rs` beside this one, the client's tests of replicas, and the server's of inline files, of quotas, of name
+/// leases, which no simulated cluster has, and of connections.
+const FOUND_ELSEWHERE: [Mutant; 7] = [
     Mutant::ReadAfterSeal,
     Mutant::LateReplicaMark,
     Mutant::ReusedCopy,
     Mutant::KeptCharge,
     Mutant::UncheckedQuota,
     Mutant::KeptName,
+    Mutant::StaleRepetition,
 ];
 
 /// Returns the seeds to run, and their options.

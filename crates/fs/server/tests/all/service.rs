@@ -208,7 +208,7 @@ fn a_repetition_over_another_connection_ends_the_former_one() {
             let mut later = Client::bare(&env, &unix).await;
             later.greet(place(9), None).await.expect("welcome");
             let new = format!("new {round:04}");
-            assert_eq!(later.write(datafile, 0, new.as_bytes()).await, DataReply::Done);
+            assert_eq!(later.write(datafile, 0, new.as_bytes()).await, DataReply::Written);
             // The former connection has ended: its remaining requests are never executed.
             let mut replies = [0; 4096];
             loop {

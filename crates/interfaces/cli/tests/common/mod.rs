@@ -3,6 +3,7 @@
 
 pub mod accounts;
 pub mod actors;
+pub mod hosts;
 pub mod isolate;
 pub mod load;
 pub mod mounts;
