@@ -3,7 +3,7 @@
 use crate::call::Effect;
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::size::{LastKnown, LossPolicy, SizePatience};
+use crate::size::{LastKnown, LossPolicy, SizeWait};
 use weft_core::{ByteLen, Layout, Nanos};
 use weft_env::Env;
 use weft_wire::Errno;
@@ -22,7 +22,7 @@ impl<E: Env> Client<E> {
     /// `ENOENT`, `EACCES` and the like; `Unreachable`; [`Error::ExternalLink`](crate::Error::ExternalLink).
     pub async fn stat(&self, at: &InodePath) -> Result<Attr> {
         let request = MetaRequest::Stat { at: at.clone() };
-        self.find(at, request, SizePatience::Exact).await?.0.exact()
+        self.find(at, request, SizeWait::Exact).await?.0.exact()
     }
 
     /// Returns the attributes of a name, even while a data server with a part of the file does not answer: see
@@ -33,7 +33,7 @@ impl<E: Env> Client<E> {
     /// [`Error::ExternalLink`](crate::Error::ExternalLink).
     pub async fn stat_last_known(&self, at: &InodePath) -> Result<LastKnown> {
         let request = MetaRequest::Stat { at: at.clone() };
-        self.find(at, request, SizePatience::LastKnownWillDo).await.map(|(known, _)| known)
+        self.find(at, request, SizeWait::LastKnownWillDo).await.map(|(known, _)| known)
     }
 
     /// Looks up a name as [`Client::stat_last_known`] does. Also returns the time until which the caller may use name and
@@ -46,21 +46,15 @@ impl<E: Env> Client<E> {
     pub async fn look_up(&self, at: &InodePath) -> Result<(LastKnown, Option<Nanos>)> {
         let until = self.session.core.env.now().saturating_add(NAME_LEASE);
         let request = MetaRequest::LookUp { at: at.clone() };
-        let (known, leased) = self.find(at, request, SizePatience::LastKnownWillDo).await?;
+        let (known, leased) = self.find(at, request, SizeWait::LastKnownWillDo).await?;
         Ok((known, leased.then_some(until)))
     }
 
     /// Finds the attributes of a name by `request`. Also returns whether the name is leased.
-    async fn find(
-        &self,
-        at: &InodePath,
-        request: MetaRequest,
-        patience: SizePatience,
-    ) -> Result<(LastKnown, bool)> {
+    async fn find(&self, at: &InodePath, request: MetaRequest, wait: SizeWait) -> Result<(LastKnown, bool)> {
         let mut tries = 0;
         loop {
-            let found =
-                self.session.leased_attr_reply(at, Effect::Repeatable, request.clone(), patience).await;
+            let found = self.session.leased_attr_reply(at, Effect::Repeatable, request.clone(), wait).await;
             // The file was removed before its datafiles reported their lengths. Another file may have the name now.
             let is_gone = found.as_ref().is_err_and(|error| error.errno() == Errno::ESTALE.0);
             if !is_gone || at.path.is_empty() || tries == STAT_REPETITIONS_MAX {

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::file::OpenFile;
-use crate::size::SizePatience;
+use crate::size::SizeWait;
 use weft_core::Nanos;
 use weft_env::{Address, Env};
 use weft_wire::meta::{Attr, Entry, FileType, InodePath, LIST_LIMIT_MAX, MetaReply, MetaRequest, NAME_LEASE};
@@ -150,7 +150,7 @@ impl<E: Env> Client<E> {
         };
         for entry in &mut entries {
             if let Some(attr) = entry.attr.take_if(|attr| attr.invalid_size.is_some()) {
-                let known = self.session.resolve(attr, SizePatience::LastKnownWillDo).await;
+                let known = self.session.resolve(attr, SizeWait::LastKnownWillDo).await;
                 entry.attr = known.ok().map(|known| known.attr);
             }
         }

@@ -50,7 +50,7 @@ pub(crate) struct Server<E: Env> {
     troubled: AtomicBool,
     outage: Mutex<Outage>,
     /// Time for which the requests of programs are repeated, for messages.
-    patience: Nanos,
+    retry_for: Nanos,
     /// Incarnation of the server at the last greeting; 0 before.
     incarnation: AtomicU64,
 }
@@ -124,7 +124,7 @@ impl<E: Env> Server<E> {
             channel: LeaseChannel::new(env),
             troubled: AtomicBool::new(false),
             outage: Mutex::default(),
-            patience: options.retry_for,
+            retry_for: options.retry_for,
             incarnation: AtomicU64::new(0),
         }
     }
@@ -237,23 +237,23 @@ impl<E: Env> Server<E> {
             let lasts = now.saturating_sub(*outage.since.get_or_insert(now));
             outage.cause.clone_from(&cause);
             self.troubled.store(true, Ordering::Relaxed);
-            let is_long = lasts >= WAIT_LOGGED_AFTER && self.patience > WAIT_LOGGED_AFTER;
+            let is_long = lasts >= WAIT_LOGGED_AFTER && self.retry_for > WAIT_LOGGED_AFTER;
             is_long && outage.should_log(now, WAIT_LOG_INTERVAL)
         };
         if must_log {
-            let most = format_duration(self.patience);
+            let most = format_duration(self.retry_for);
             log::note(&format!("{}; requests wait for it, each for up to {most}", self.unreachable(cause)));
         }
     }
 
     /// Marks the server as dead because a request that tried for `retry_for` gives up, logs that, and returns the error.
     pub(crate) fn mark_dead(&self, now: Nanos, cause: String, dead_for: Nanos, retry_for: Nanos) -> Error {
-        let is_brief = retry_for < self.patience;
+        let is_brief = retry_for < self.retry_for;
         let must_log = {
             let mut outage = self.outage.lock();
             outage.since.get_or_insert(now);
             // Waiting requests have logged the outage, but not that they give up.
-            let is_news = outage.dead_until.is_none() && self.patience > WAIT_LOGGED_AFTER;
+            let is_news = outage.dead_until.is_none() && self.retry_for > WAIT_LOGGED_AFTER;
             // Other tasks may notice the same failure at the same time; that must not lengthen the outage.
             if outage.dead_until.is_none_or(|until| until <= now) {
                 let longer = Nanos((outage.dead_for.0 * 2).min(DEAD_FOR_MAX.0));
@@ -280,12 +280,12 @@ impl<E: Env> Server<E> {
         {
             let mut outage = self.outage.lock();
             // As if every request had waited long enough.
-            outage.since = Some(now.saturating_sub(self.patience));
+            outage.since = Some(now.saturating_sub(self.retry_for));
             if outage.cause != WHY {
                 outage.logged_at = None;
             }
         }
-        self.mark_dead(now, WHY.to_owned(), dead_for, self.patience)
+        self.mark_dead(now, WHY.to_owned(), dead_for, self.retry_for)
     }
 
     /// Returns the error of a refused greeting. If it is the key that was refused, logs each reason once, and leaves the

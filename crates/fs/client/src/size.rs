@@ -33,7 +33,7 @@ pub(crate) enum LossPolicy {
 
 /// How long to wait for data servers that know the size of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SizePatience {
+pub(crate) enum SizeWait {
     /// As long as for any request: the caller needs the exact size.
     Exact,
     /// Briefly: the caller then uses the last known size.
@@ -68,9 +68,9 @@ impl<E: Env> Session<E> {
         at: &InodePath,
         effect: Effect,
         request: MetaRequest,
-        patience: SizePatience,
+        wait: SizeWait,
     ) -> Result<LastKnown> {
-        self.leased_attr_reply(at, effect, request, patience).await.map(|(known, _)| known)
+        self.leased_attr_reply(at, effect, request, wait).await.map(|(known, _)| known)
     }
 
     /// Returns the attributes of a reply, and whether the name is leased.
@@ -79,21 +79,21 @@ impl<E: Env> Session<E> {
         at: &InodePath,
         effect: Effect,
         request: MetaRequest,
-        patience: SizePatience,
+        wait: SizeWait,
     ) -> Result<(LastKnown, bool)> {
         let (attr, leased) = match self.call_at(at, effect, request).await? {
             MetaReply::Attr(attr) => (attr, false),
             MetaReply::LookedUp { attr, leased } => (attr, leased),
             _ => return Err(Error::unexpected_reply()),
         };
-        let mut known = self.resolve(attr, patience).await.map_err(|error| error.about(&at.path))?;
+        let mut known = self.resolve(attr, wait).await.map_err(|error| error.about(&at.path))?;
         known.error = known.error.map(|error| error.about(&at.path));
         Ok((known, leased))
     }
 
     /// Returns the attributes after a change. The change is done even if a data server cannot be asked for the size.
     pub(crate) async fn changed_attr(&self, at: &InodePath, request: MetaRequest) -> Result<Attr> {
-        Ok(self.attr_reply(at, Effect::Once, request, SizePatience::LastKnownWillDo).await?.attr)
+        Ok(self.attr_reply(at, Effect::Once, request, SizeWait::LastKnownWillDo).await?.attr)
     }
 
     /// Truncates or extends a file, by its open `handle` if there is one.
@@ -218,15 +218,15 @@ impl<E: Env> Session<E> {
     ///
     /// If a data server cannot be asked, size, space and time are the last known ones, and `invalid_size` stays set to
     /// mark that.
-    pub(crate) async fn resolve(&self, mut attr: Attr, patience: SizePatience) -> Result<LastKnown> {
+    pub(crate) async fn resolve(&self, mut attr: Attr, wait: SizeWait) -> Result<LastKnown> {
         let mut backoff = Backoff::default();
         let (invalid_size, found) = loop {
             let Some(invalid_size) = attr.invalid_size.take() else {
                 return Ok(LastKnown { attr, error: None, device: 0 });
             };
-            let deadline = match patience {
-                SizePatience::Exact => Deadline::of_request(&self.core),
-                SizePatience::LastKnownWillDo => Deadline::brief(&self.core),
+            let deadline = match wait {
+                SizeWait::Exact => Deadline::of_request(&self.core),
+                SizeWait::LastKnownWillDo => Deadline::brief(&self.core),
             };
             match self.core.survey_known(invalid_size.cap, &invalid_size.layout, deadline).await {
                 // The file is moving. The metadata server knows its place, or will soon.

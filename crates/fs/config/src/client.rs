@@ -11,7 +11,7 @@ use weft_wire::keys::Holder;
 /// Default time for which requests of programs and mounts are repeated to a server of a cluster that does not answer: an
 /// outage is a pause.
 const RETRY_FOR: Nanos = Nanos::from_s(15 * 60);
-/// The same time for commands, and for programs with an embedded cluster, whose servers nobody else starts again.
+/// Default of that time for commands, and for programs with an embedded cluster, whose servers nobody else starts again.
 const RETRY_FOR_BRIEFLY: Nanos = Nanos::from_s(5);
 
 impl Cluster {

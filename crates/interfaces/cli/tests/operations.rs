@@ -271,7 +271,7 @@ fn users_notice_nothing_of_a_year_of_administration() {
     of_three.0.kill().expect("killed");
     of_three.0.wait().expect("waited for");
 
-    // Its second disk is dead. What was there is an error that names it, until it is restored from the copy.
+    // Its second disk is dead. Reads of its files fail and name it, until the files are restored from copies.
     std::fs::remove_dir_all(dir.join("target7")).expect("lost");
     std::fs::create_dir(dir.join("target7")).expect("a blank disk");
     weft(&["target", "replace", "7", "--data-lost"]);

@@ -1,5 +1,5 @@
-//! Outages of servers are pauses: programs and mounts wait and go on, unless they are told not to, interrupted, or the data
-//! is given up.
+//! An outage of a server is a pause: programs and mounts wait, and then go on. A signal, a disk that is given up and
+//! `WEFT_RETRY_FOR` end a wait early.
 
 mod common;
 
@@ -12,13 +12,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Limit for what must happen soon after a server is back.
+/// Limit for conditions that hold soon after a server is back.
 const SOON: Duration = Duration::from_secs(60);
-/// Limit for what must not wait for a server.
+/// Limit for operations that do not wait for a server.
 const AT_ONCE: Duration = Duration::from_secs(20);
 
 /// Removes the limit that other tests have.
-fn patiently(command: &mut Command) -> &mut Command {
+fn without_limit(command: &mut Command) -> &mut Command {
     command.env_remove("WEFT_RETRY_FOR")
 }
 
@@ -33,7 +33,7 @@ impl Program {
     /// Starts `weft run -- PROGRAM`, which waits for servers as long as usual.
     fn start(servers: &Servers, program: &[&str]) -> Self {
         let mut command = servers.command(["run", "--"].iter().chain(program));
-        patiently(&mut command).current_dir(servers.path(""));
+        without_limit(&mut command).current_dir(servers.path(""));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weft starts");
         let (send, lines) = channel();
         let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
@@ -202,7 +202,7 @@ fn a_wait_ends_by_a_signal_by_a_given_up_disk_or_by_the_time_that_the_job_choose
     // Commands do not wait long, unless they transfer much data.
     let began = Instant::now();
     let mut command = servers.command(["stat", "/weft/f"]);
-    patiently(&mut command).output().expect("weft starts");
+    without_limit(&mut command).output().expect("weft starts");
     assert!(began.elapsed() < AT_ONCE);
 
     // Nobody waits for a disk that is given up.
@@ -224,7 +224,7 @@ fn a_mount_pauses_and_serves_what_other_servers_have() {
     std::fs::create_dir(&dir).expect("made");
     let state = servers.path("state");
     let mut mount = servers.command(["mount", dir.to_str().expect("text")]);
-    common::succeeded(patiently(&mut mount).env("XDG_STATE_HOME", &state).env_remove("WEFT_STATE"));
+    common::succeeded(without_limit(&mut mount).env("XDG_STATE_HOME", &state).env_remove("WEFT_STATE"));
     let mount = Mounted(dir);
     let log = state
         .join("weft/mounts")

@@ -223,7 +223,7 @@ mod tests {
         for _ in 0..THREADS - 1 {
             requests.send(true).expect("sent");
         }
-        // One thread is left, which serves all the same.
+        // The last thread still serves requests.
         serve(10);
         *release.0.lock() = true;
         release.1.notify_all();

@@ -26,7 +26,7 @@ use crate::options::Transport;
 use crate::registry::OpenRecord;
 use crate::replicas::Redirection;
 use crate::session::Session;
-use crate::size::{LastKnown, LossPolicy, OFFSET_MAX, SizePatience};
+use crate::size::{LastKnown, LossPolicy, OFFSET_MAX, SizeWait};
 use capability::renew_at;
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -410,8 +410,7 @@ impl<E: Env> OpenFile<E> {
         self.state.check()?;
         let at = self.place();
         let request = MetaRequest::Stat { at: at.clone() };
-        let known =
-            self.state.session.attr_reply(&at, Effect::Repeatable, request, SizePatience::Exact).await;
+        let known = self.state.session.attr_reply(&at, Effect::Repeatable, request, SizeWait::Exact).await;
         known.and_then(LastKnown::exact).map_err(|error| error.about(&self.state.path))
     }
 

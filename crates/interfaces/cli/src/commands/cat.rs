@@ -22,7 +22,7 @@ pub struct Cat {
 impl Cat {
     /// Writes the files.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
-        let weft = Weft::open_patiently(file)?;
+        let weft = Weft::open_for_transfer(file)?;
         let mut failed = false;
         let mut buffer = vec![0; 8 << 20];
         for path in &self.paths {

@@ -218,7 +218,7 @@ impl Migrate {
             return self.queue(file);
         }
         stop_on_signals();
-        let weft = Weft::open_patiently(file)?;
+        let weft = Weft::open_for_transfer(file)?;
         let layouts = LayoutSource::read(&weft, &self)?;
         if let LayoutSource::Plan(plan, ..) = &layouts
             && plan.rules.is_empty()

@@ -75,7 +75,7 @@ impl Account {
 impl Rebalance {
     /// Runs the command.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
-        let weft = Weft::open_patiently(file)?;
+        let weft = Weft::open_for_transfer(file)?;
         let mut parts: BTreeMap<FileId, BTreeMap<TargetId, u64>> = BTreeMap::new();
         let mut accounts = accounts(&weft, &mut parts)?;
         if self.dry_run {

@@ -56,12 +56,12 @@ impl Weft {
 
     /// Like [`Weft::open`], for a command that transfers much data: it waits for servers as long as programs do, and says so.
     /// A cluster that does not answer at the start is an error as for all commands.
-    pub fn open_patiently(file: Option<PathBuf>) -> Result<Self, Failure> {
-        Self::reach_patiently(load(file)?)
+    pub fn open_for_transfer(file: Option<PathBuf>) -> Result<Self, Failure> {
+        Self::reach_for_transfer(load(file)?)
     }
 
-    /// Like [`Weft::open_patiently`], for a cluster file that is already loaded.
-    pub fn reach_patiently(cluster: Cluster) -> Result<Self, Failure> {
+    /// Like [`Weft::open_for_transfer`], for a cluster file that is already loaded.
+    pub fn reach_for_transfer(cluster: Cluster) -> Result<Self, Failure> {
         embedded::revive(&cluster)?;
         weft_client::set_log(|_| ());
         let retry_for = cluster.client_options().retry_for;

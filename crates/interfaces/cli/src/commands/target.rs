@@ -116,7 +116,7 @@ impl Target {
     /// Runs the command.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = match &self.command {
-            Command::Drain(_) => Weft::open_patiently(file)?,
+            Command::Drain(_) => Weft::open_for_transfer(file)?,
             _ => Weft::open(file)?,
         };
         match self.command {

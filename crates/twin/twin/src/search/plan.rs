@@ -246,7 +246,7 @@ fn capacities(count: usize, parts: bool, rng: &mut Rng) -> Vec<Option<u64>> {
 }
 
 /// Time for which clients of some runs repeat requests: longer than their time-out, and than most outages.
-const PATIENCE: Nanos = Nanos::from_s(60);
+const LONG_RETRY_FOR: Nanos = Nanos::from_s(60);
 
 impl Plan {
     /// Whether files have several components.
@@ -323,7 +323,7 @@ impl Plan {
         let integrity = integrity.unwrap_or(with_integrity);
         let mut compressing = rng.clone();
         let drawn = compressing.next_u64();
-        let (with_compression, is_patient) = (drawn >> 49 & 3 == 1, drawn >> 29 & 3 == 1);
+        let (with_compression, repeats_long) = (drawn >> 49 & 3 == 1, drawn >> 29 & 3 == 1);
         let compression =
             compression.unwrap_or(with_compression).then(|| CompressionPlan::draw(&mut compressing));
         let damage = damage.unwrap_or(false);
@@ -384,7 +384,7 @@ impl Plan {
             lease_after_uses: pick(rng, &[1, 2]),
             shared_min: pick(rng, &[1, 16 << 10]),
         };
-        let plan = if is_patient { Self { retry_for: PATIENCE, ..plan } } else { plan };
+        let plan = if repeats_long { Self { retry_for: LONG_RETRY_FOR, ..plan } } else { plan };
         let plan = if pairs { plan.paired(&mut second) } else { plan };
         let plan = if churn { plan.churned(fails) } else { plan };
         if compression.is_some() { plan.compressed(long, &mut compressing) } else { plan }

@@ -60,7 +60,7 @@ pub struct Cp {
 impl Cp {
     /// Copies the files.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
-        let weft = Weft::open_patiently(file)?;
+        let weft = Weft::open_for_transfer(file)?;
         let location = |path: &String| match weft.strip(path) {
             Some(inside) => on_weft(inside.trim_end_matches('/')),
             None => on_host(bytes::local(path)),

@@ -52,7 +52,7 @@ impl WeftFiles {
         if let Some(weft) = self.weft.get() {
             return Ok(Rc::clone(weft));
         }
-        let weft = Rc::new(Weft::reach_patiently(cluster.clone())?);
+        let weft = Rc::new(Weft::reach_for_transfer(cluster.clone())?);
         Ok(Rc::clone(self.weft.get_or_init(|| weft)))
     }
 
