@@ -51,7 +51,7 @@ fuzz: ## Fuzz all decoders with fresh seeds (a few minutes)
 	@scripts/deps.sh build
 	$(CARGO) test -p weft-fuzz
 
-operations: export WEFT_OUTAGE_S ?= 60
+operations: export WEFT_TEST_OUTAGE_S ?= 60
 operations: ## A year of administration in network namespaces, under the work of two users (root; 3 minutes after the build)
 	@scripts/deps.sh test
 	$(CARGO) build --release -p weft-cli -p weft-preload

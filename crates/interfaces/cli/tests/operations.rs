@@ -1,7 +1,7 @@
 //! A year of administration on hosts that are network namespaces, under the jobs of one user and the mount of another: no
 //! error, and every byte right.
 //!
-//! `WEFT_OUTAGE_S` is the length of the metadata server's outage, 15 by default.
+//! `WEFT_TEST_OUTAGE_S` is the length of the metadata server's outage, 15 by default.
 
 mod common;
 
@@ -113,7 +113,7 @@ impl Drop for Load {
 }
 
 fn outage() -> Duration {
-    let text = std::env::var("WEFT_OUTAGE_S").ok();
+    let text = std::env::var("WEFT_TEST_OUTAGE_S").ok();
     Duration::from_secs(text.map_or(15, |text| text.parse().expect("a number of seconds")))
 }
 
