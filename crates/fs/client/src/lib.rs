@@ -102,7 +102,7 @@ pub use host_fs::{HostFs, HostPath};
 pub use host_or_weft::{HostOrWeftFile, HostOrWeftFs, HostOrWeftPath};
 pub use interruption::{ServerWait, set_server_wait};
 pub use locks::Wait;
-pub use log::set_log;
+pub use log::{is_about_waiting, is_end_of_outage, set_log};
 pub use migrate::{MoveOptions, MoveOutcome, MoveProgress, MoveReport, ProgressCallback};
 pub use options::{Checksums, ClientOptions, Credentials, IssuedKey, Key, KeyRenewal, Transport};
 pub use pinned_extents::PinnedExtents;

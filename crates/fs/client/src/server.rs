@@ -242,7 +242,8 @@ impl<E: Env> Server<E> {
         };
         if must_log {
             let most = format_duration(self.retry_for);
-            log::note(&format!("{}; requests wait for it, each for up to {most}", self.unreachable(cause)));
+            let error = self.unreachable(cause);
+            log::note(&format!("{error}{}, each for up to {most}", log::WAITING));
         }
     }
 
@@ -346,7 +347,7 @@ impl<E: Env> Server<E> {
             std::mem::take(&mut *outage).logged_at.is_some()
         };
         if was_logged {
-            log::note(&format!("server {} answers again", self.entry().name));
+            log::note(&format!("server {} {}", self.entry().name, log::OVER));
         }
     }
 

@@ -116,6 +116,10 @@ fn the_example_loads_and_shows_every_default_correctly() {
     // By default there is no audit log, and no address of metrics.
     assert_eq!(enabled.servers[0].audit.take(), Some("/var/log/weft/audit.log".into()));
     assert!(matches!(enabled.servers[0].metrics.take(), Some(Address::Tcp(_, 9411))));
+    // By default, programs repeat requests for the time that the example shows, and commands for a shorter one.
+    assert_eq!(enabled.client.retry_for.take(), Some(example.client_options().retry_for));
+    assert_eq!(example.client_options().retry_for, Nanos::from_s(15 * 60));
+    assert_eq!(example.command_options().retry_for, Nanos::from_s(5));
     assert_eq!(enabled, example);
 }
 

@@ -67,6 +67,8 @@ pub enum Command {
     Umount(c::mount::Umount),
     /// List directories
     Ls(c::ls::Ls),
+    /// Find files by name, size, age, owner and layout
+    Find(c::find::Find),
     /// Copy files between the local file system and Weft, or within Weft
     Cp(c::cp::Cp),
     /// Write files to standard output

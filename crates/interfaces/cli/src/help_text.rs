@@ -54,8 +54,8 @@ pub const TOPICS: [(&str, &[&str]); 6] = [
     (
         "Files",
         &[
-            "ls", "cp", "cat", "mv", "rm", "mkdir", "touch", "ln", "stat", "chmod", "chown", "df", "du",
-            "quota",
+            "ls", "find", "cp", "cat", "mv", "rm", "mkdir", "touch", "ln", "stat", "chmod", "chown", "df",
+            "du", "quota",
         ],
     ),
     ("Layouts", &["setstripe", "getstripe", "migrate", "apply"]),

@@ -245,3 +245,63 @@ fn a_file_is_not_copied_over_itself_under_any_name() {
         assert_eq!(cluster.weft(["cat", "/weft/file"]), "kept\n", "{to}");
     }
 }
+
+#[test]
+fn files_are_found_by_their_properties_and_shown_as_json() {
+    let cluster = Embedded::started();
+    let big = cluster.local("big");
+    std::fs::write(&big, vec![7; 3 << 20]).expect("written");
+    let big = big.to_str().expect("text");
+    cluster.weft(["mkdir", "-p", "/weft/d/e"]);
+    cluster.weft(["setstripe", "-c", "1", "-i", "2", "/weft/d/one"]);
+    for name in ["/weft/d/one", "/weft/d/all.h5"] {
+        cluster.weft(["cp", big, name]);
+    }
+    cluster.weft(["touch", "/weft/d/e/empty"]);
+    cluster.weft(["setstripe", "--compress", "lz4", "/weft/d/e/packed"]);
+    cluster.weft(["ln", "-s", "one", "/weft/d/link"]);
+    let find = |conditions: &[&str]| {
+        let told = cluster.weft([&["find"], conditions].concat());
+        told.lines().map(|line| line.strip_prefix("/weft/d").expect("below").to_owned()).collect::<Vec<_>>()
+    };
+    let all = ["", "/all.h5", "/e", "/e/empty", "/e/packed", "/link", "/one"];
+    assert_eq!(find(&["/weft/d"]), all);
+    assert_eq!(find(&["d", "--max-depth", "1"]).len(), 5);
+    assert_eq!(find(&["d", "--type", "f", "--size", "+1M"]), ["/all.h5", "/one"]);
+    assert_eq!(find(&["d", "--type", "f", "--size", "-1"]), ["/e/empty", "/e/packed"]);
+    assert_eq!(find(&["d", "--size", "3M"]), ["/all.h5", "/one"]);
+    assert_eq!(find(&["d", "--target", "2", "-c", "1"]), ["/one"]);
+    assert_eq!(find(&["d", "--stripe-count", "+1", "--class", "hdd"]), ["/all.h5", "/e/packed"]);
+    assert_eq!(find(&["d", "--stripe-count", "+1", "--class", "none"]), Vec::<String>::new());
+    assert_eq!(find(&["d", "--name", "*.h5"]), ["/all.h5"]);
+    assert_eq!(find(&["d", "--type", "l"]), ["/link"]);
+    assert_eq!(find(&["d", "--compressed"]), ["/e/packed"]);
+    assert_eq!(find(&["d", "--type", "d", "--mtime", "-1h"]), ["", "/e"]);
+    assert_eq!(find(&["d", "--mtime", "+1d"]), Vec::<String>::new());
+    // SAFETY: these calls cannot fail.
+    let (uid, gid) = unsafe { (libc::getuid().to_string(), libc::getgid().to_string()) };
+    assert_eq!(find(&["d", "--user", &uid, "--group", &gid]), all);
+    let zeros = cluster.weft(["find", "-0", "d", "--type", "d"]);
+    assert_eq!(zeros, "/weft/d\0/weft/d/e\0");
+    cluster.fails(2, ["find", "--size", "5Q", "/weft"]);
+    assert!(cluster.fails(1, ["find", "/weft/none"]).contains("/weft/none"));
+
+    let json =
+        |args: &[&str]| -> serde_json::Value { serde_json::from_str(&cluster.weft(args)).expect("JSON") };
+    let listed = json(&["ls", "--json", "/weft/d"]);
+    let paths: Vec<_> = listed.as_array().expect("files").iter().map(|file| file["path"].clone()).collect();
+    assert_eq!(paths, ["/weft/d/all.h5", "/weft/d/e", "/weft/d/link", "/weft/d/one"]);
+    let stat = json(&["stat", "--json", "/weft/d/one"]);
+    assert_eq!((&stat[0]["size"], &stat[0]["type"]), (&(3 << 20).into(), &"regular file".into()));
+    assert_eq!((&stat[0], &json(&["find", "--json", "d", "--name", "one"])[0]), (&listed[3], &listed[3]));
+    let layout = json(&["getstripe", "-v", "--json", "/weft/d/one", "/weft/d"]);
+    assert_eq!(layout[0]["components"][0]["stripes"][0]["target"], 2);
+    assert_eq!(layout[0]["datafiles"][0]["length"], 3 << 20);
+    assert_eq!(layout[1]["type"], "directory");
+    let space = json(&["df", "--json"]);
+    let sum = |document: &serde_json::Value| {
+        document["used"].as_u64().expect("bytes") + document["available"].as_u64().expect("bytes")
+    };
+    assert_eq!(space["targets"].as_array().expect("targets").len(), 5, "{space}");
+    assert_eq!(Some(sum(&space["total"])), space["total"]["size"].as_u64());
+}

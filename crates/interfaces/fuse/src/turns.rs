@@ -217,9 +217,7 @@ mod tests {
                 assert_eq!(results.recv_timeout(Duration::from_secs(30)), Ok(false));
             }
         };
-        // Each thread has served once, so that all but two sleep or are about to.
         serve(4 * THREADS);
-        assert!(turns.taken.load(Ordering::Relaxed) >= 2);
         for _ in 0..THREADS - 1 {
             requests.send(true).expect("sent");
         }

@@ -71,6 +71,7 @@ fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
         Mutant::UnnotedChange | Mutant::ReadableSeal => (0..SEEDS_MAX, moves),
         Mutant::ForgottenCut => (rare(750), moves),
         Mutant::ReusedIds => (rare(600), off),
+        Mutant::ForgottenRemovals => (rare(0), off),
         Mutant::TrustedCopy => (0..SEEDS_MAX, Options { stops: Some(true), ..moves }),
         Mutant::ReducedReservation => (rare(14_000_000), Options { parts: Some(true), ..moves }),
         Mutant::KeptReservation => (0..SEEDS_MAX, Options { parts: Some(true), ..off }),

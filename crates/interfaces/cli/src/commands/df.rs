@@ -1,10 +1,12 @@
 //! `weft df`.
 
+use super::file_json;
 use super::session::Weft;
 use super::status::{ServerReply, compressed, query_servers};
 use crate::failure::Failure;
 use crate::table::Table;
 use clap::Args;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use weft_config::Server;
@@ -21,11 +23,15 @@ their server's start, with the bytes that these became; `weft du --both` shows b
 
 Examples:
   weft df
-  weft df --bytes")]
+  weft df --bytes
+  weft df --json                     target is null for the metadata")]
 pub struct Df {
     /// Show exact bytes
     #[arg(long)]
     bytes: bool,
+    /// Print JSON, with exact bytes
+    #[arg(long, conflicts_with = "bytes")]
+    json: bool,
 }
 
 impl Df {
@@ -37,6 +43,7 @@ impl Df {
         let mut reservations = Table::new(["TARGET", "CAPACITY", "RESERVED", "LEFT"]);
         let (mut total, mut free, mut counted) = (0, 0, BTreeSet::new());
         let (mut failed, mut limited, mut full) = (false, false, String::new());
+        let (mut listed, mut reserved) = (Vec::new(), Vec::new());
         for ServerReply { server, status, is_refused } in query_servers(&weft) {
             match status {
                 Ok(status) => {
@@ -52,6 +59,11 @@ impl Df {
                         status.metadata.iter().flat_map(|metadata| &metadata.space_reservations)
                     {
                         limited = true;
+                        reserved.push(json!({
+                            "target": reservation.target.0,
+                            "capacity": reservation.capacity.0,
+                            "reserved": reservation.reserved.0,
+                        }));
                         reservations.row([
                             reservation.target.0.to_string(),
                             size(reservation.capacity.0),
@@ -73,6 +85,15 @@ impl Df {
                         )
                     });
                     for (target, class, total, free, path) in targets.chain(metadata) {
+                        listed.push(json!({
+                            "target": target.parse::<u32>().ok(),
+                            "class": class,
+                            "server": server.name,
+                            "size": total.0,
+                            "used": total.0.saturating_sub(free.0),
+                            "available": free.0,
+                            "path": path,
+                        }));
                         let [size, used, free, percent] = columns(total.0, free.0, size);
                         table.row([target, class, server.name.clone(), size, used, free, percent, path]);
                     }
@@ -87,6 +108,12 @@ impl Df {
                     failed = true;
                 }
             }
+        }
+        if self.json {
+            let total = json!({ "size": total, "used": total - free, "available": free });
+            let document = json!({ "targets": listed, "total": total, "reservations": reserved });
+            file_json::print(&document);
+            return Ok(u8::from(failed));
         }
         let [all, used, free, percent] = columns(total, free, size);
         table.row(["total".into(), String::new(), String::new(), all, used, free, percent, String::new()]);

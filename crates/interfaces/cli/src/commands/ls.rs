@@ -1,6 +1,7 @@
 //! `weft ls`.
 
 use super::bytes;
+use super::file_json;
 use super::names::{self, Names};
 use super::session::{InexactSizes, Weft, join};
 use crate::failure::Failure;
@@ -31,6 +32,9 @@ pub struct Ls {
     /// List subdirectories, too
     #[arg(short = 'R', long)]
     recursive: bool,
+    /// Print JSON: an array of files with all attributes
+    #[arg(long)]
+    json: bool,
     /// Show one name per line (always the case)
     #[arg(short = '1')]
     _one: bool,
@@ -49,11 +53,14 @@ struct Seen {
     inexact: InexactSizes,
     /// Whether attributes of a name could not be found.
     failed: bool,
+    /// Files for JSON.
+    files: Vec<serde_json::Value>,
 }
 
 impl Ls {
     /// Runs the command.
-    pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
+    pub fn run(mut self, file: Option<PathBuf>) -> Result<u8, Failure> {
+        self.long |= self.json;
         let weft = Weft::open(file)?;
         let root = [String::new()];
         let paths = if self.paths.is_empty() { &root[..] } else { &self.paths[..] };
@@ -66,6 +73,9 @@ impl Ls {
                 errln!("{failure}");
                 failed = true;
             }
+        }
+        if self.json {
+            file_json::print(&std::mem::take(&mut seen.files).into());
         }
         Ok(u8::from(seen.inexact.print() || seen.failed || failed))
     }
@@ -83,7 +93,7 @@ impl Ls {
             self.doubtful(weft, &weft.shown(inside), inside, &known, seen);
             return Ok(());
         }
-        if heading {
+        if heading && !self.json {
             outln!("{}{}:", if gap { "\n" } else { "" }, weft.shown(inside));
         }
         let mut below = Vec::new();
@@ -99,7 +109,8 @@ impl Ls {
             match entry.attr {
                 // Only the data servers know a size that is not valid.
                 Some(attr) if attr.invalid_size.is_none() => {
-                    self.line(weft, &name, &path, &attr, &mut seen.names);
+                    let known = LastKnown { attr, error: None, device: 0 };
+                    self.doubtful(weft, &name, &path, &known, seen);
                 }
                 _ if self.long => {
                     match weft.look(&path, false) {
@@ -110,6 +121,7 @@ impl Ls {
                             errln!("{failure}");
                             seen.failed = true;
                             match entry.attr {
+                                _ if self.json => {}
                                 Some(attr) => self.line(weft, &name, &path, &attr, &mut seen.names),
                                 None => print_line(&name),
                             }
@@ -129,10 +141,14 @@ impl Ls {
         Ok(())
     }
 
-    /// Prints a line of attributes that may be outdated.
+    /// Prints a line of attributes that may be outdated, or notes them for JSON.
     fn doubtful(&self, weft: &Weft, name: &str, inside: &str, known: &LastKnown, seen: &mut Seen) {
         if self.long {
             seen.inexact.note(&weft.shown(inside), known);
+        }
+        if self.json {
+            seen.files.push(file_json::attributes(&weft.shown(inside), known, &mut seen.names));
+            return;
         }
         self.line(weft, name, inside, &known.attr, &mut seen.names);
     }

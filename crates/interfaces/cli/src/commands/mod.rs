@@ -13,6 +13,8 @@ pub mod delegate;
 pub mod df;
 pub mod docs;
 pub mod du;
+mod file_json;
+pub mod find;
 pub mod flush;
 pub mod fsck;
 pub mod key;
@@ -67,6 +69,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::PrivateMount(command) => command.run(file),
         Command::Umount(command) => command.run(),
         Command::Ls(command) => command.run(file),
+        Command::Find(command) => command.run(file),
         Command::Cp(command) => command.run(file),
         Command::Cat(command) => command.run(file),
         Command::Mv(command) => command.run(file),

@@ -118,7 +118,7 @@ impl Mount {
             log.map_err(|error| Failure::new(file.display(), error).remedy("name another file with --log"))?;
         let _ = LOG.set(log);
         weft_fuse::failures::set_log(|line| log_line(&format!("error: {line}")));
-        weft_client::set_log(|line| match line.ends_with("answers again") {
+        weft_client::set_log(|line| match weft_client::is_end_of_outage(line) {
             true => log_line(line),
             false => log_line(&format!("warn: {line}")),
         });

@@ -68,7 +68,12 @@ impl Weft {
         let mut weft = Self::of(cluster, |options| options.retry_for = retry_for)?;
         let map = block_on(weft.client.fetch_map()).map_err(|error| Failure::said(why(&error)))?;
         weft.cluster.complete(&map);
-        weft_client::set_log(|line| errln!("weft: {line}"));
+        // The command's error includes the reason for which a request fails.
+        weft_client::set_log(|line| {
+            if weft_client::is_about_waiting(line) || weft_client::is_end_of_outage(line) {
+                errln!("weft: {line}");
+            }
+        });
         Ok(weft)
     }
 

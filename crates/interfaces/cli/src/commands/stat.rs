@@ -1,6 +1,7 @@
 //! `weft stat`.
 
 use super::bytes;
+use super::file_json;
 use super::names::{self, Names};
 use super::session::{InexactSizes, Weft};
 use super::stripe;
@@ -12,11 +13,16 @@ use weft_wire::meta::FileType;
 
 /// Shows all attributes.
 #[derive(Args)]
-#[command(after_long_help = "Examples:\n  weft stat /weft/out.h5\n  weft stat -L link")]
+#[command(
+    after_long_help = "Examples:\n  weft stat /weft/out.h5\n  weft stat -L link\n  weft stat --json /weft/a /weft/b"
+)]
 pub struct Stat {
     /// Show the target of a symbolic link instead of the link
     #[arg(short = 'L', long)]
     dereference: bool,
+    /// Print JSON: an array of files
+    #[arg(long)]
+    json: bool,
     /// Paths to show
     #[arg(required = true, value_parser = bytes::argument())]
     paths: Vec<String>,
@@ -28,9 +34,14 @@ impl Stat {
         let weft = Weft::open(file)?;
         let mut names = Names::default();
         let (mut failed, mut inexact) = (false, InexactSizes::default());
+        let mut files = Vec::new();
         for path in &self.paths {
             let inside = weft.inside(path)?;
             match weft.known(inside, self.dereference) {
+                Ok(known) if self.json => {
+                    inexact.note(&weft.shown(inside), &known);
+                    files.push(file_json::attributes(&weft.shown(inside), &known, &mut names));
+                }
                 Ok(known) => {
                     inexact.note(&weft.shown(inside), &known);
                     let attr = known.attr;
@@ -62,6 +73,9 @@ impl Stat {
                     failed = true;
                 }
             }
+        }
+        if self.json {
+            file_json::print(&files.into());
         }
         Ok(u8::from(inexact.print() || failed))
     }

@@ -1,12 +1,14 @@
 //! `weft setstripe` and `weft getstripe`, in the style of `lfs`.
 
 use super::bytes;
+use super::file_json;
 use super::layout_arguments::{self, LayoutArgs};
 use super::session::{Weft, why};
 use super::tree::umask;
 use crate::failure::Failure;
 use crate::table::Table;
 use clap::Args;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use weft_core::units::human_bytes;
 use weft_core::{
@@ -21,7 +23,7 @@ use weft_wire::meta::{FileType, LayoutSpec, OpenFlags, Rule, RuleRemoval, RuledD
 const INTEGRITY: &str = "user.weft.integrity";
 
 /// Extended attribute of a file whose bytes are in the metadata.
-const INLINE: &str = "user.weft.inline";
+pub const INLINE: &str = "user.weft.inline";
 
 const SET_AFTER: &str = "\
 A missing file is created, empty, with the layout. An empty file gets the layout, and so does an inline one, for its
@@ -217,6 +219,9 @@ pub struct Getstripe {
     /// Show only the first target
     #[arg(short = 'i', long = "stripe-index")]
     index: bool,
+    /// Print JSON: an array of files and directories
+    #[arg(long, conflicts_with_all = ["count", "size", "index"])]
+    json: bool,
     /// Files and directories
     #[arg(required = true, value_parser = bytes::argument())]
     paths: Vec<String>,
@@ -226,22 +231,28 @@ impl Getstripe {
     /// Runs the command.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         let weft = Weft::open(file)?;
-        let mut failed = false;
+        let (mut failed, mut documents) = (false, Vec::new());
         for path in &self.paths {
             let inside = weft.inside(path)?.trim_end_matches('/');
-            if let Err(failure) = self.one(&weft, inside, true) {
+            if let Err(failure) = self.one(&weft, inside, true, &mut documents) {
                 errln!("{failure}");
                 failed = true;
             }
         }
+        if self.json {
+            file_json::print(&documents.into());
+        }
         Ok(u8::from(failed))
     }
 
-    fn one(&self, weft: &Weft, inside: &str, top: bool) -> Result<(), Failure> {
+    fn one(&self, weft: &Weft, inside: &str, top: bool, documents: &mut Vec<Value>) -> Result<(), Failure> {
         let attr = weft.stat(inside, top)?;
         match attr.kind {
             FileType::Directory => {
-                self.default(weft, inside)?;
+                match self.json {
+                    true => documents.push(default_json(weft, inside)?),
+                    false => self.default(weft, inside)?,
+                }
                 if self.directory {
                     return Ok(());
                 }
@@ -255,7 +266,11 @@ impl Getstripe {
                     }
                     Ok(())
                 })?;
-                below.iter().try_for_each(|path| self.one(weft, path, false))
+                below.iter().try_for_each(|path| self.one(weft, path, false, documents))
+            }
+            FileType::Regular if self.json => {
+                documents.extend(file_layout_json(weft, inside, self.verbose)?);
+                Ok(())
             }
             FileType::Regular => self.file(weft, inside),
             _ => Ok(()),
@@ -357,6 +372,77 @@ impl Getstripe {
         outln!();
         Ok(())
     }
+}
+
+/// Returns the layout of a file as JSON, with datafiles if `verbose` is set; `None` for a file without one.
+fn file_layout_json(weft: &Weft, inside: &str, verbose: bool) -> Result<Option<Value>, Failure> {
+    let (layout, _) = weft.at(inside, true, |place| block_on(weft.client.get_layout(place)))?;
+    let Some(layout) = layout else { return Ok(None) };
+    let map = weft.cluster.map();
+    let strip = |strip: &weft_core::Strip| {
+        let entry = map.targets.iter().find(|entry| entry.id == strip.target);
+        json!({
+            "target": strip.target.0,
+            "class": entry.map(|entry| &entry.class),
+            "server": entry.map(|entry| &map.server(entry.server).name),
+            "stripe_size": strip.stripe_size.0,
+        })
+    };
+    let component = |part: &weft_core::Component| {
+        json!({
+            "start": part.start.0,
+            "end": part.end.map(|end| end.0),
+            "stripes": part.strips.iter().map(strip).collect::<Vec<_>>(),
+        })
+    };
+    let is_inline = setting(weft, inside, INLINE)?.is_some();
+    let mut document = json!({
+        "path": file_json::text(&weft.shown(inside)),
+        "type": "file",
+        "inline": is_inline,
+        "components": layout.components().iter().map(component).collect::<Vec<_>>(),
+        "integrity": setting(weft, inside, INTEGRITY)?,
+        "compress": setting(weft, inside, COMPRESSION_ATTRIBUTE)?,
+    });
+    if verbose && !is_inline {
+        let datafile = |((_, target), found): ((ObjectId, TargetId), DatafileMeta)| {
+            json!({
+                "target": target.0,
+                "length": found.len.0,
+                "stored": found.blocks_512 * 512,
+                "ssd_dirty": found.ssd_dirty.0,
+                "ssd_copied": found.ssd_clean.0,
+            })
+        };
+        let all = layout.objects().zip(datafiles(weft, inside)?).map(datafile);
+        document["datafiles"] = all.collect::<Vec<_>>().into();
+    }
+    Ok(Some(document))
+}
+
+/// Returns the settings of a directory for new files, and the rules that apply in it, as JSON.
+fn default_json(weft: &Weft, inside: &str) -> Result<Value, Failure> {
+    let (_, default) = weft.at(inside, true, |place| block_on(weft.client.get_layout(place)))?;
+    let spec = default.unwrap_or_default();
+    let ruled = weft.at(inside, true, |place| block_on(weft.client.rules(place)))?;
+    let rules = ruled.iter().flat_map(|directory| {
+        let path = file_json::text(&weft.shown(&bytes::text(&directory.path)));
+        directory.rules.iter().map(move |rule| {
+            let layout = layout_arguments::describe(&rule.layout);
+            json!({ "directory": path, "pattern": rule.pattern.to_string(), "layout": layout })
+        })
+    });
+    Ok(json!({
+        "path": file_json::text(&weft.shown(inside)),
+        "type": "directory",
+        "stripe_count": spec.stripe_count,
+        "stripe_size": spec.stripe_size.map(|size| size.0),
+        "class": spec.class,
+        "stripe_index": spec.first,
+        "integrity": setting(weft, inside, INTEGRITY)?,
+        "compress": setting(weft, inside, COMPRESSION_ATTRIBUTE)?,
+        "rules": rules.collect::<Vec<_>>(),
+    }))
 }
 
 /// Describes how a compressed file is stored.
