@@ -1,6 +1,5 @@
 //! `weft df`.
 
-use super::file_json;
 use super::session::Weft;
 use super::status::{ServerReply, compressed, query_servers};
 use crate::failure::Failure;
@@ -110,9 +109,9 @@ impl Df {
             }
         }
         if self.json {
-            let total = json!({ "size": total, "used": total - free, "available": free });
-            let document = json!({ "targets": listed, "total": total, "reservations": reserved });
-            file_json::print(&document);
+            let used = total.saturating_sub(free);
+            let total = json!({ "size": total, "used": used, "available": free });
+            outln!("{:#}", json!({ "targets": listed, "total": total, "reservations": reserved }));
             return Ok(u8::from(failed));
         }
         let [all, used, free, percent] = columns(total, free, size);

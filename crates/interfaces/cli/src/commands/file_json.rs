@@ -37,8 +37,3 @@ pub fn text(path: &str) -> String {
 fn nanos(at: Timestamp) -> i64 {
     i64::try_from(at.0).unwrap_or(i64::MAX)
 }
-
-/// Prints a document.
-pub fn print(document: &Value) {
-    outln!("{document:#}");
-}

@@ -7,6 +7,8 @@ use super::names::{self, Names};
 use super::session::{InexactSizes, Weft};
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
+use serde_json::Value;
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weft_client::LastKnown;
@@ -181,7 +183,12 @@ impl Find {
         let root = [String::new()];
         let paths = if self.paths.is_empty() { &root[..] } else { &self.paths[..] };
         let (mut inexact, mut names) = (InexactSizes::default(), Names::default());
-        let (mut failed, mut documents) = (false, Vec::new());
+        let mut documents = Vec::new();
+        let failed = Cell::new(false);
+        let report = |failure: Failure| {
+            errln!("{failure}");
+            failed.set(true);
+        };
         for path in paths {
             let inside = weft.inside(path)?.trim_end_matches('/');
             let mut examine = |path: &str, known: &LastKnown| -> Result<(), Failure> {
@@ -198,33 +205,20 @@ impl Find {
                 }
                 Ok(())
             };
-            let mut unexamined = false;
-            let walked = weft.walk_past(
-                inside,
-                false,
-                &mut |path, known| {
-                    if let Err(failure) = examine(path, known) {
-                        errln!("{failure}");
-                        unexamined = true;
-                    }
-                    Ok(())
-                },
-                &mut |_, _, failure| {
-                    errln!("{failure}");
-                    failed = true;
-                    Ok(())
-                },
-            );
-            if let Err(failure) = walked {
-                errln!("{failure}");
-                failed = true;
-            }
-            failed |= unexamined;
+            let mut each = |path: &str, known: &LastKnown| {
+                examine(path, known).unwrap_or_else(report);
+                Ok(())
+            };
+            let mut past = |_: &str, _, failure| {
+                report(failure);
+                Ok(())
+            };
+            weft.walk_past(inside, false, &mut each, &mut past).unwrap_or_else(report);
         }
         if self.json {
-            file_json::print(&documents.into());
+            outln!("{:#}", Value::from(documents));
         }
-        Ok(u8::from(inexact.print() || failed))
+        Ok(u8::from(inexact.print() || failed.get()))
     }
 
     /// Whether `path` is not too far below `top`.

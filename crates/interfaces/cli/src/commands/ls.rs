@@ -6,6 +6,7 @@ use super::names::{self, Names};
 use super::session::{InexactSizes, Weft, join};
 use crate::failure::Failure;
 use clap::Args;
+use serde_json::Value;
 use std::path::PathBuf;
 use weft_client::LastKnown;
 use weft_core::units::human_bytes;
@@ -54,7 +55,7 @@ struct Seen {
     /// Whether attributes of a name could not be found.
     failed: bool,
     /// Files for JSON.
-    files: Vec<serde_json::Value>,
+    files: Vec<Value>,
 }
 
 impl Ls {
@@ -75,7 +76,7 @@ impl Ls {
             }
         }
         if self.json {
-            file_json::print(&std::mem::take(&mut seen.files).into());
+            outln!("{:#}", Value::from(std::mem::take(&mut seen.files)));
         }
         Ok(u8::from(seen.inexact.print() || seen.failed || failed))
     }
@@ -141,7 +142,7 @@ impl Ls {
         Ok(())
     }
 
-    /// Prints a line of attributes that may be outdated, or notes them for JSON.
+    /// Prints a line, or notes the attributes for JSON. They may be outdated.
     fn doubtful(&self, weft: &Weft, name: &str, inside: &str, known: &LastKnown, seen: &mut Seen) {
         if self.long {
             seen.inexact.note(&weft.shown(inside), known);

@@ -64,8 +64,7 @@ impl Weft {
     pub fn reach_for_transfer(cluster: Cluster) -> Result<Self, Failure> {
         embedded::revive(&cluster)?;
         weft_client::set_log(|_| ());
-        let retry_for = cluster.client_options().retry_for;
-        let mut weft = Self::of(cluster, |options| options.retry_for = retry_for)?;
+        let mut weft = Self::of_program(cluster, |_| ())?;
         let map = block_on(weft.client.fetch_map()).map_err(|error| Failure::said(why(&error)))?;
         weft.cluster.complete(&map);
         // The command's error includes the reason for which a request fails.
@@ -91,14 +90,27 @@ impl Weft {
     /// an embedded cluster that do not run.
     pub fn for_mount(cluster: Cluster, pages: bool) -> Result<Self, Failure> {
         embedded::revive(&cluster)?;
-        let retry_for = cluster.client_options().retry_for;
-        Self::of(cluster, |options| (options.kernel_cache, options.retry_for) = (pages, retry_for))
+        Self::of_program(cluster, |options| options.kernel_cache = pages)
     }
 
     /// Creates a client of `cluster` with changed options. It connects at its first use.
     pub fn of(cluster: Cluster, change: impl Fn(&mut ClientOptions)) -> Result<Self, Failure> {
+        let options = cluster.command_options();
+        Self::with(cluster, options, change)
+    }
+
+    /// Creates a client like [`Weft::of`] that waits for servers as long as the clients of programs do.
+    pub fn of_program(cluster: Cluster, change: impl Fn(&mut ClientOptions)) -> Result<Self, Failure> {
+        let options = cluster.client_options();
+        Self::with(cluster, options, change)
+    }
+
+    fn with(
+        cluster: Cluster,
+        mut options: ClientOptions,
+        change: impl Fn(&mut ClientOptions),
+    ) -> Result<Self, Failure> {
         let credentials = cluster.credentials()?;
-        let mut options = cluster.command_options();
         options.program = own_name();
         change(&mut options);
         let client = Client::new(RealEnv::new(), cluster.map(), options, credentials);

@@ -7,6 +7,7 @@ use super::session::{InexactSizes, Weft};
 use super::stripe;
 use crate::failure::Failure;
 use clap::Args;
+use serde_json::Value;
 use std::path::PathBuf;
 use weft_core::COMPRESSION_ATTRIBUTE;
 use weft_wire::meta::FileType;
@@ -75,7 +76,7 @@ impl Stat {
             }
         }
         if self.json {
-            file_json::print(&files.into());
+            outln!("{:#}", Value::from(files));
         }
         Ok(u8::from(inexact.print() || failed))
     }

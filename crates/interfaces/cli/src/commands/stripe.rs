@@ -240,7 +240,7 @@ impl Getstripe {
             }
         }
         if self.json {
-            file_json::print(&documents.into());
+            outln!("{:#}", Value::from(documents));
         }
         Ok(u8::from(failed))
     }

@@ -281,11 +281,8 @@ impl Serve {
 /// Returns the client of a job for files of Weft; `None` without a cluster.
 fn client(cluster: Option<Cluster>, job: &str) -> Result<Option<weft_client::Client<RealEnv>>, Failure> {
     let Some(cluster) = cluster else { return Ok(None) };
-    let retry_for = cluster.client_options().retry_for;
-    let of_job = |options: &mut ClientOptions| {
-        (options.job, options.retry_for) = (Some(JobNumber::of_name(job)), retry_for);
-    };
-    Ok(Some(Weft::of(cluster, of_job)?.client))
+    let of_job = |options: &mut ClientOptions| options.job = Some(JobNumber::of_name(job));
+    Ok(Some(Weft::of_program(cluster, of_job)?.client))
 }
 
 fn hooks(name: &str, log: &Log, has_failed: &Arc<AtomicBool>) -> Hooks {
