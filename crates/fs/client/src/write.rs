@@ -142,6 +142,7 @@ impl<E: Env> OpenFile<E> {
     pub async fn invalidate_other_mounts(&self) {
         // Where mounts cache pages, each write has done so already.
         if !self.state.cached_elsewhere() {
+            self.state.written.mark_reported();
             self.state.invalidate(Extent::new(0, u64::MAX)).await;
         }
     }
@@ -336,7 +337,10 @@ impl<E: Env> State<E> {
     async fn invalidate(&self, extent: Extent) {
         let (start, end) = (extent.offset.0, extent.offset.0 + extent.len.0);
         let request = MetaRequest::Invalidate { handle: self.record.handle, start, end };
-        // The bytes are written. A mount that missed this invalidation drops its pages when it sees the new epoch.
-        let _ = self.session.call(Effect::Repeatable, request).await;
+        // The bytes are written. A mount that missed this invalidation drops its pages at the close, or when it sees the new
+        // epoch.
+        if self.session.call(Effect::Repeatable, request).await.is_err() {
+            self.written.mark_unreported();
+        }
     }
 }

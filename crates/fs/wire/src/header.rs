@@ -35,7 +35,7 @@ pub const ATTACHMENTS_MAX: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"WEFT";
 /// Version of the protocol; both sides must use the same one.
-pub const VERSION: u8 = 22;
+pub const VERSION: u8 = 23;
 const FLAG_CHECK: u8 = 1;
 const FLAG_SEALED: u8 = 2;
 
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x16\x01\x01\x01");
+        expected.extend_from_slice(b"WEFT\x17\x01\x01\x01");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn golden_bytes_of_a_sealed_message() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x16\x01\x01\x02");
+        expected.extend_from_slice(b"WEFT\x17\x01\x01\x02");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0; 8]);

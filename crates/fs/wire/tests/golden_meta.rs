@@ -188,6 +188,7 @@ fn encoded_requests_match_the_golden_bytes() {
         unsure: false,
         mtime: Timestamp::from_parts(1_790_000_000, 1),
         written: WrittenLens { data: FileId(77).of_generation(3), lens: recorded() },
+        reported: true,
     };
     let found = CollectedSize {
         size: ByteLen(4096),

@@ -79,6 +79,7 @@ impl WeftFilesystem {
         if changes == Changes::default() {
             return self.take_set_ids_at(request, &at);
         }
+        let before = self.pages.before_change();
         if let Some(size) = changes.size {
             match fh.and_then(|fh| self.files.get(fh.0)) {
                 Some(handle) => {
@@ -92,7 +93,7 @@ impl WeftFilesystem {
             }
         }
         if changes.size.is_some() {
-            self.pages.after_change(FileId(ino.0), true);
+            self.pages.after_change(FileId(ino.0), before, true);
         }
         if changes.mode.is_some_and(|mode| mode & SET_IDS != 0) {
             self.files.each(|handle| {

@@ -84,7 +84,7 @@ impl WeftFilesystem {
             Some(offset) => ByteRange::new(offset.0, offset.0.saturating_add(len)),
         };
         let Some(range) = range else { return reply.written(0) };
-        let change = match handle.kernel_pages.begin(range, read_before) {
+        let change = match self.pages.begin_change_past(handle, range, read_before) {
             Ok(change) => change,
             Err(Refusal(errno)) => return reply.error(errno),
         };
@@ -117,6 +117,7 @@ impl WeftFilesystem {
             }
         };
         let write_all = |parts: &[Range<usize>]| parts.iter().cloned().try_for_each(write);
+        let before = self.pages.before_change();
         let result: Answer<()> = handle.kernel_pages.write_back(offset.0, data, write_all);
         handle.wrote.store(true, Relaxed);
         let range = ByteRange::new(offset.0, offset.0.saturating_add(data.len() as u64));
@@ -127,7 +128,7 @@ impl WeftFilesystem {
             Ok(()) => reply.written(data.len() as u32),
             Err(Refusal(errno)) => reply.error(errno),
         }
-        self.pages.after_change(handle.file.file(), false);
+        self.pages.after_change(handle.file.file(), before, false);
     }
 
     /// Extends the file, or punches holes in it, and replies. Space cannot be reserved on the targets; a request for that
@@ -151,7 +152,7 @@ impl WeftFilesystem {
         };
         handle.wrote.store(true, Relaxed);
         if !handle.kernel_pages.has_pages() {
-            let change = match handle.kernel_pages.begin(range, read_before) {
+            let change = match self.pages.begin_change_past(&handle, range, read_before) {
                 Ok(change) => change,
                 Err(Refusal(errno)) => return reply.error(errno),
             };
@@ -203,7 +204,7 @@ fn punch(handle: &OpenHandle, range: ByteRange, mode: i32) -> Answer<()> {
 fn punch_pieces(pages: &Pages, handle: &OpenHandle, range: ByteRange, mode: i32) -> Answer<()> {
     let mut start = range.start();
     while let Some(piece) = ByteRange::new(start, range.end().min(start.saturating_add(PUNCHED_LEN_MAX))) {
-        let change = handle.kernel_pages.begin(piece, read_before)?;
+        let change = pages.begin_change_past(handle, piece, read_before)?;
         let result = punch(handle, piece, mode);
         let (dropped, is_dropped) = std::sync::mpsc::channel();
         pages.after_change_past(handle, change, Some(piece), move || {

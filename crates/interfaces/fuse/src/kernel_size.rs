@@ -22,6 +22,7 @@ use fuser::{INodeNo, Notifier};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::IoSliceMut;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use weft_core::{FileId, FileOffset};
 use weft_env::real::block_on;
@@ -41,7 +42,13 @@ struct Answers {
     changes: u64,
     /// Number of opens for reading and writing, through whose mappings programs can store.
     mappable: u32,
+    /// Number of the latest store of a last byte, in all files.
+    last_store: u64,
 }
+
+/// Stores of last bytes before a change by this mount.
+#[derive(Clone, Copy)]
+pub struct StoresBefore(u64);
 
 /// Last byte of a file, to be stored.
 pub struct LastByte {
@@ -59,6 +66,8 @@ pub struct LastByte {
 #[derive(Default)]
 pub struct KernelSizes {
     files: Mutex<HashMap<FileId, Answers>>,
+    /// Number of stores so far; changed with `files` locked.
+    stores: AtomicU64,
 }
 
 impl KernelSizes {
@@ -121,16 +130,21 @@ impl KernelSizes {
         last_byte(&handle, size, changes, cut).ok().flatten()
     }
 
+    /// Returns what [`Self::changed_here`] needs after a change by this mount that begins now.
+    pub fn changing_here(&self) -> StoresBefore {
+        StoresBefore(self.stores.load(Ordering::Acquire))
+    }
+
     /// Registers a change of the file by this mount; with `cut`, it may have become shorter. Returns whether the pages
-    /// must be dropped, because another session changes the file, too, and the last byte may have been stored during this
-    /// change.
-    pub fn changed_here(&self, file: FileId, cut: bool) -> bool {
+    /// must be dropped, because the last byte was stored during this change. A drop for nothing would not be harmless: it
+    /// comes after the answer, where the kernel may ignore a size for it.
+    pub fn changed_here(&self, file: FileId, before: StoresBefore, cut: bool) -> bool {
         self.files.lock().get_mut(&file).is_some_and(|answers| {
             answers.changes += 1;
             if cut {
                 (answers.largest, answers.certain) = (0, 0);
             }
-            answers.invalidated
+            answers.last_store > before.0
         })
     }
 
@@ -156,6 +170,7 @@ impl KernelSizes {
         else {
             return false;
         };
+        answers.last_store = self.stores.fetch_add(1, Ordering::AcqRel) + 1;
         if !last.cut {
             answers.certain = answers.certain.max(last.size);
         }

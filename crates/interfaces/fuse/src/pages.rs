@@ -22,6 +22,7 @@
 use crate::answer::Answer;
 use crate::dropper::{ALL, Dropper};
 use crate::file_pages::FilePages;
+use crate::kernel_size::StoresBefore;
 use crate::leased_names::LeasedNames;
 use crate::open::OpenHandle;
 use crate::reporter::Reporter;
@@ -56,6 +57,13 @@ pub struct Pages {
     pub names: LeasedNames,
     /// Whether the metadata service is currently unable to report writes.
     disconnected: AtomicBool,
+}
+
+/// A change by this mount that bypasses the kernel's pages.
+pub struct BegunChange {
+    /// Number in the file.
+    number: u64,
+    stores_before: StoresBefore,
 }
 
 #[derive(Default)]
@@ -181,28 +189,47 @@ impl Pages {
         }
     }
 
+    /// Before a change of a file by this mount.
+    pub fn before_change(&self) -> StoresBefore {
+        self.dropper.sizes.changing_here()
+    }
+
     /// After a change of the file through the kernel's pages, by this mount; with `cut`, it may have become shorter.
-    pub fn after_change(&self, file: FileId, cut: bool) {
-        if self.dropper.sizes.changed_here(file, cut) {
+    pub fn after_change(&self, file: FileId, before: StoresBefore, cut: bool) {
+        if self.dropper.sizes.changed_here(file, before, cut) {
             self.dropper.drop_later(file);
         }
     }
 
-    /// After a change of `range` that bypassed the kernel's pages, number `change` of the file: calls `answer` when the
+    /// Begins a change of `range` that bypasses the kernel's pages; `read` reads the bytes before it.
+    ///
+    /// # Errors
+    /// Errors of `read`.
+    pub fn begin_change_past<X>(
+        &self,
+        handle: &OpenHandle,
+        range: ByteRange,
+        read: impl FnMut(&OpenFile<RealEnv>, u64, &mut [u8]) -> Result<usize, X>,
+    ) -> Result<BegunChange, X> {
+        let stores_before = self.before_change();
+        Ok(BegunChange { number: handle.kernel_pages.begin(range, read)?, stores_before })
+    }
+
+    /// After a change of `range` that bypassed the kernel's pages: calls `answer` when the
     /// kernel has no page that it read before the change. Waits for nothing.
     pub fn after_change_past(
         &self,
         handle: &OpenHandle,
-        change: u64,
+        BegunChange { number, stores_before }: BegunChange,
         range: Option<ByteRange>,
         answer: impl FnOnce() + Send + 'static,
     ) {
         let file = handle.file.file();
-        let may_be_stored = self.dropper.sizes.changed_here(file, false);
-        if let Some(dropped) = handle.kernel_pages.applied(change, range) {
+        let may_be_stored = self.dropper.sizes.changed_here(file, stores_before, false);
+        if let Some(dropped) = handle.kernel_pages.applied(number, range) {
             let pages = Arc::clone(&handle.kernel_pages);
             let then = move || {
-                pages.ended(change, dropped);
+                pages.ended(number, dropped);
                 answer();
             };
             self.dropper.drop_then(file, dropped, Box::new(then));

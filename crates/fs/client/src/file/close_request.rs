@@ -42,12 +42,12 @@ pub(super) struct CloseRequest<E: Env> {
 
 impl<E: Env> CloseRequest<E> {
     pub(super) async fn send(self) -> Result<()> {
-        let Self { core, handle, summary, mapped, leased } = self;
+        let Self { core, handle, mut summary, mapped, leased } = self;
         core.wait_for_reclaims().await;
         if mapped {
             let all = MetaRequest::Invalidate { handle, start: 0, end: u64::MAX };
             // The close itself has them drop their pages later, if this fails.
-            let _ = core.call(None, Effect::Repeatable, all).await;
+            summary.reported = core.call(None, Effect::Repeatable, all).await.is_ok();
         }
         let result = core.send_one_way(None, MetaRequest::Close { handle, summary }).await;
         if leased {

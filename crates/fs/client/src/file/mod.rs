@@ -239,7 +239,7 @@ impl<E: Env> OpenFile<E> {
                 renew_at_s: AtomicU64::new(renew_at_s),
                 next: AtomicU64::new(0),
                 calls: AtomicU32::new(first_call(handle)),
-                written: Written::default(),
+                written: Written::new(cached_elsewhere),
                 unsynced: Unsynced::default(),
                 appending: AsyncMutex::new(&core.env),
                 growing: AsyncMutex::new(&core.env),

@@ -16,13 +16,25 @@ pub(crate) struct Written {
     /// Time of the last write, on the exact clock: a time set right after a write must not be older than the write.
     /// The close converts it to wall-clock time.
     last: AtomicU64,
+    /// Whether mounts are told of each write when it is done.
+    reports_each: bool,
+    /// Whether mounts have not been told of some write.
+    unreported: AtomicBool,
 }
 
 impl Written {
+    /// Totals before the first write. With `reports_each`, mounts are told of each write when it is done.
+    pub(super) fn new(reports_each: bool) -> Self {
+        Self { reports_each, ..Self::default() }
+    }
+
     #[inline]
     pub(crate) fn note(&self, extent: Extent, now: Nanos) {
         if !self.any.load(Relaxed) {
             self.any.store(true, Relaxed);
+        }
+        if !self.reports_each && !self.unreported.load(Relaxed) {
+            self.unreported.store(true, Relaxed);
         }
         let end = extent.offset.0 + extent.len.0;
         if self.end.load(Relaxed) < end {
@@ -41,6 +53,17 @@ impl Written {
     pub(crate) fn mark_uncertain(&self) {
         self.any.store(true, Relaxed);
         self.uncertain.store(true, Relaxed);
+        self.mark_unreported();
+    }
+
+    /// Records that mounts have not been told of a write.
+    pub(crate) fn mark_unreported(&self) {
+        self.unreported.store(true, Relaxed);
+    }
+
+    /// Records, before mounts are told of all writes so far, that they have been.
+    pub(crate) fn mark_reported(&self) {
+        self.unreported.store(false, Relaxed);
     }
 
     pub(super) fn summary<E: Env>(&self, env: &E, written: WrittenLens) -> WriteSummary {
@@ -52,6 +75,7 @@ impl Written {
             unsure: self.uncertain.load(Relaxed),
             mtime: Timestamp(env.wall().0 - i128::from(ago)),
             written,
+            reported: !self.unreported.load(Relaxed),
         }
     }
 }

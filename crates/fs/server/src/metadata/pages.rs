@@ -113,7 +113,8 @@ impl<E: Env> Service<E> {
         Ok(MetaReply::Done)
     }
 
-    /// Drops the pages of other mounts after a writer closed the file, because a mapping sees its writes only then.
+    /// Drops the pages of other mounts after a writer closed the file, because a mapping sees its writes only then. Not for
+    /// writes that have been reported: a mount whose pages are dropped for nothing may end a read of its kernel too early.
     pub(super) async fn closed_by_writer(&self, session: BoundSession, file: FileId) {
         let events = self.send_drop_events(session, file, 0, u64::MAX);
         if !events.is_empty() {

@@ -607,7 +607,7 @@ impl<E: Env> Service<E> {
     async fn close(&self, call: &Call<'_>, handle: HandleId, summary: WriteSummary) -> Outcome<MetaReply> {
         let session = call.ctx.session;
         self.end_growths(session, Some(handle));
-        let has_written = summary.wrote || summary.unsure;
+        let has_unreported = (summary.wrote || summary.unsure) && !summary.reported;
         let matters = self.core.opens.lock().close_matters(session, handle);
         let ended = if matters {
             let close = |t: &mut dyn Transaction, op: &Op<'_>| {
@@ -639,7 +639,7 @@ impl<E: Env> Service<E> {
         if wakes {
             self.wake_lockers(ended.open.file);
         }
-        if ended.open.changes() && has_written {
+        if ended.open.changes() && has_unreported {
             self.closed_by_writer(session, ended.open.file).await;
         }
         Ok(MetaReply::Done)

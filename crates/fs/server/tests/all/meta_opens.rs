@@ -530,6 +530,39 @@ fn writers_wait_for_caching_mounts() {
     });
 }
 
+#[test]
+fn a_close_drops_pages_of_other_mounts_unless_its_writes_were_reported() {
+    with_simulated_service(4, async |_, service, _| {
+        let mut mount = Peer::new(&service, 1, user(0));
+        let mut writer = Peer::new(&service, 2, user(0));
+        mount.touch("f").await.expect("created");
+        let cached = MetaRequest::Open {
+            at: at("f"),
+            flags: READ,
+            mode: 0,
+            handle: HandleId(70),
+            layout: LayoutSpec::default(),
+            cache: true,
+            ranks: None,
+        };
+        assert!(opened(mount.change(cached).await).expect("exists").may_cache);
+        let mut done = 0;
+        for (unsure, reported) in [(false, true), (true, true), (false, false), (true, false)] {
+            let (handle, _) = writer.open("f", WRITE).await.expect("exists");
+            let summary = WriteSummary { unsure, reported, ..wrote(9, Timestamp(1)) };
+            // The close waits for the mount for a while.
+            writer.close(handle, summary).await.expect("open");
+            let MetaReply::Events(events) = mount.ask(MetaRequest::WaitEvents { done }).await else {
+                panic!("no events")
+            };
+            let outdated: Vec<_> = events.iter().map(|event| event.outdated).collect();
+            let all = Outdated::Pages { start: 0, end: u64::MAX };
+            assert_eq!(outdated, if reported { vec![] } else { vec![all] }, "unsure {unsure}");
+            done = events.last().map_or(done, |event| event.number);
+        }
+    });
+}
+
 /// Adopts the open of a rank, as an I/O delegate does that wants to cache pages. Returns whether it may.
 async fn adopt_to_cache<E: Env>(
     delegate: &mut Peer<E>,

@@ -160,6 +160,9 @@ pub struct WriteSummary {
     pub mtime: Timestamp,
     /// Ends of the writes in each datafile.
     pub written: WrittenLens,
+    /// Whether all mounts that have the file open have been told of each write, with
+    /// [`MetaRequest::Invalidate`](super::MetaRequest::Invalidate).
+    pub reported: bool,
 }
 
 /// Open that a session reclaims after a reconnection.
