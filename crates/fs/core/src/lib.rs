@@ -28,6 +28,7 @@ pub mod quota;
 pub mod random;
 pub mod ranges;
 mod recorded;
+pub mod repeats;
 pub mod replicas;
 mod reserve;
 pub mod size;

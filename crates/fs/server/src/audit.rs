@@ -12,8 +12,9 @@
 //! | `action` | an administrator's action was done or refused |
 //! | `key` | a key was issued or revoked, or the root secret changed |
 //!
-//! `key` and `uid` are null if unknown. The outcome is `done`, or `refused` with the reason in `reason`. The server
-//! passes events to a [`Sink`], which must not wait.
+//! `key` and `uid` are null if unknown. The outcome is `done`, or `refused` with the reason in `reason`. A refusal that
+//! repeats is one line a minute with the number in `repeated` (`refusals.rs`). The server passes events to a [`Sink`],
+//! which must not wait.
 
 use serde::Serialize;
 use std::sync::Arc;
@@ -70,6 +71,8 @@ pub struct Event<'a> {
     pub uid: Option<u32>,
     /// Reason of a refusal; `None` if the action was done.
     pub refused: Option<&'a str>,
+    /// Number of further refusals like the last one of this peer, key and reason, since its line; 0 for a first one.
+    pub repeated: u64,
 }
 
 impl Event<'_> {
@@ -88,6 +91,8 @@ impl Event<'_> {
             outcome: &'a str,
             #[serde(skip_serializing_if = "Option::is_none")]
             reason: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            repeated: Option<u64>,
         }
         let (_, nanos) = self.at.parts();
         let seconds = self.at.utc();
@@ -102,6 +107,7 @@ impl Event<'_> {
             uid: self.uid,
             outcome: if self.refused.is_none() { "done" } else { "refused" },
             reason: self.refused.map(clip),
+            repeated: Some(self.repeated).filter(|&count| count > 0),
         };
         let mut text = serde_json::to_string(&line).expect("texts and numbers are JSON");
         text.push('\n');
@@ -148,6 +154,11 @@ impl Audited {
 impl Origin {
     /// Records the outcome of a request.
     pub fn record(&self, at: Timestamp, what: &Audited, refused: Option<&WireError>) {
+        self.record_repeated(at, what, refused, 0);
+    }
+
+    /// Records a request and how often its outcome was repeated.
+    pub fn record_repeated(&self, at: Timestamp, what: &Audited, refused: Option<&WireError>, repeated: u64) {
         let refused = refused.map(|error| match error.detail.is_empty() {
             true => error.errno.name().to_owned(),
             false => error.detail.clone(),
@@ -161,6 +172,7 @@ impl Origin {
             key: self.key,
             uid: self.uid,
             refused: refused.as_deref(),
+            repeated,
         });
     }
 }
@@ -245,6 +257,7 @@ mod tests {
             key: Some(KeyId(255)),
             uid: Some(1000),
             refused,
+            repeated: 0,
         }
     }
 

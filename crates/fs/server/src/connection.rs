@@ -8,7 +8,8 @@ use crate::data::DataConnection;
 use crate::greeting::{Greeted, GreetingError, greet};
 use crate::latency::Operation;
 use crate::metadata::{self, ConnectionContext, HostName};
-use crate::pending::GreetingSlot;
+use crate::pending::{GreetingSlot, Source};
+use crate::refusals::Refusal;
 use crate::server::{Shared, start_greetings};
 use crate::status;
 use std::future::Future;
@@ -30,7 +31,7 @@ pub(crate) async fn run<E: Env>(shared: Arc<Shared<E>>, entry: Arc<Entry>, slot:
     let _registered = RegisteredConnection { shared: &shared, id: entry.id };
     let guard = GreetingSlotGuard { shared: &shared, id: slot.id };
     let mut link = Link::new(slot.conn);
-    let peer = audit::name_of(link.conn().peer());
+    let (peer, source) = (audit::name_of(link.conn().peer()), Source::of(link.conn().peer()));
     let greeted = catch_panic(E::boxed(greet(&shared, &mut link, &entry))).await;
     drop(guard);
     match greeted {
@@ -43,12 +44,8 @@ pub(crate) async fn run<E: Env>(shared: Arc<Shared<E>>, entry: Arc<Entry>, slot:
             serve(&shared, &entry, &mut link, greeted, origin).await;
         }
         Some(Err(GreetingError::Refused { why, key, uid })) => {
-            shared.log(&format!("warn: refused a connection: {why}"));
-            if let Some(sink) = shared.config.hooks.audit.clone() {
-                let origin = Origin { sink, peer, key, uid };
-                let what = Audited::new(EventKind::Refusal, "greeting", "");
-                origin.record(shared.env.wall(), &what, Some(&why));
-            }
+            let refusal = Refusal { source, key, uid, why: why.to_string() };
+            shared.refusals.note(refusal, peer, why, (shared.env.now(), shared.env.wall()));
         }
         Some(Err(GreetingError::Gone)) => {} // a peer that left, or a port scan: not worth a line
         None => shared.panicked("greeting"),

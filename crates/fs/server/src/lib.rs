@@ -24,6 +24,7 @@ pub mod metadata;
 mod payload;
 mod peer;
 mod pending;
+mod refusals;
 mod server;
 mod status;
 mod tiered;

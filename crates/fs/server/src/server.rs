@@ -13,6 +13,7 @@ use crate::greeting::Greeted;
 use crate::latency::{Distribution, Latencies, Operation};
 use crate::metadata;
 use crate::pending::{GreetingSlot, Pending};
+use crate::refusals::Refusals;
 use crate::status;
 use std::io;
 use std::sync::Arc;
@@ -84,6 +85,8 @@ pub struct Shared<E: Env> {
     pub(crate) added: Option<Arc<dyn AddedService<E>>>,
     pub(crate) connections: Connections<E>,
     pub(crate) pending: Pending<E::Conn>,
+    /// Refused greetings, for the logs.
+    pub(crate) refusals: Refusals,
     pub(crate) incarnation: u64,
     pub(crate) cluster_id: ClusterId,
     /// Boot id of the host.
@@ -262,6 +265,7 @@ impl Server {
         let shared = Arc::new(Shared {
             connections: Connections::new(&env, config.limits.connections_max),
             pending: Pending::new(config.limits.quota()),
+            refusals: Refusals::new(config.hooks.clone()),
             data: parts.data,
             metadata: parts.metadata,
             added: parts.added,
@@ -552,6 +556,7 @@ async fn run_periodic_work<E: Env>(shared: &Shared<E>) {
             }
         }
         shared.pending.tick(now);
+        shared.refusals.log_repeated(now, shared.env.wall(), false);
         shared.end_refused_keys();
         let overdue = shared.connections.close_overdue(now);
         if overdue > 0 {
@@ -603,6 +608,7 @@ async fn shut_down<E: Env>(shared: &Shared<E>) {
         shared.log("warn: aborted requests that did not finish in time");
         shared.connections.close(true);
     }
+    shared.refusals.log_repeated(shared.env.now(), shared.env.wall(), true);
     if let Some(added) = &shared.added {
         added.stop().await;
     }

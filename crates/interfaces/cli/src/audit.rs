@@ -217,6 +217,7 @@ pub fn local(cluster: &Cluster, kind: EventKind, action: &str, detail: &str) {
         // SAFETY: geteuid has no preconditions and cannot fail.
         uid: Some(unsafe { libc::geteuid() }),
         refused: None,
+        repeated: 0,
     };
     let mut noted = Vec::new();
     let here = cluster.servers.iter().filter(|server| crate::commands::serve::runs_here(server));
@@ -244,6 +245,7 @@ mod tests {
             key: None,
             uid: None,
             refused: None,
+            repeated: 0,
         }
     }
 

@@ -5,9 +5,11 @@
 //! lists them.
 
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Instant;
 use weft_client::Error;
+use weft_core::Nanos;
+use weft_core::repeats::{Occurrences, Repeats};
 
 /// Extended attribute of the mount's root with the value of [`report`]. It is never stored.
 pub const ATTRIBUTE: &str = "user.weft.errors";
@@ -15,25 +17,12 @@ pub const ATTRIBUTE: &str = "user.weft.errors";
 const REASONS_MAX: usize = 32;
 /// Begins the cause of a refused key.
 const REFUSED: &str = "EACCES: ";
-/// Interval after which a continuing cause is logged again.
-const LOG_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// One cause with its failed requests.
-#[derive(Clone, Debug)]
-struct Failure {
-    path: String,
-    count: u64,
-    last: Instant,
-    logged: Instant,
-    /// Requests since the last log line.
-    unlogged: u64,
-}
+/// All causes in this process, each with the path of its last failed request.
+pub struct Failures(Repeats<String, String>);
 
-/// All causes in this process.
-#[derive(Default)]
-pub struct Failures(BTreeMap<String, Failure>);
-
-static FAILURES: Mutex<Failures> = Mutex::new(Failures(BTreeMap::new()));
+static FAILURES: Mutex<Failures> = Mutex::new(Failures(Repeats::new(REASONS_MAX)));
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 static LOG: Mutex<fn(&str)> = Mutex::new(|line| eprintln!("weft: {line}"));
 
 /// Sends the log lines to `log` instead of standard error.
@@ -46,7 +35,7 @@ pub fn note(error: &Error) {
     let path = error.path().map(|path| String::from_utf8_lossy(path).into_owned()).unwrap_or_default();
     let reason = error.clone().without_path().to_string();
     let reason = if error.errno() == libc::EACCES { format!("{REFUSED}{reason}") } else { reason };
-    let line = FAILURES.lock().note(path, reason, Instant::now());
+    let line = FAILURES.lock().note(path, reason, now());
     if let Some(line) = line {
         let log = *LOG.lock();
         log(&line);
@@ -56,42 +45,31 @@ pub fn note(error: &Error) {
 /// Returns one line per cause, most recent first: number of requests, seconds since the last one, its path, and the
 /// cause, separated by tabs.
 pub fn report() -> String {
-    FAILURES.lock().report(Instant::now())
+    FAILURES.lock().report(now())
+}
+
+fn now() -> Nanos {
+    Nanos(u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl Failures {
     /// Records one request. Returns the line to log, if one is due.
-    fn note(&mut self, path: String, reason: String, now: Instant) -> Option<String> {
+    fn note(&mut self, path: String, reason: String, now: Nanos) -> Option<String> {
         let kind = if reason.starts_with(REFUSED) { "" } else { "EIO: " };
         let about = if path.is_empty() { kind.to_owned() } else { format!("{kind}{path}: ") };
-        if let Some(known) = self.0.get_mut(&reason) {
-            (known.count, known.last, known.path) = (known.count + 1, now, path);
-            known.unlogged += 1;
-            if now.duration_since(known.logged) < LOG_AGAIN_AFTER {
-                return None;
-            }
-            let count = std::mem::take(&mut known.unlogged);
-            known.logged = now;
-            return Some(format!("{about}{reason} ({count} requests since the last line about it)"));
+        match self.0.note(reason.clone(), path, now)? {
+            0 => Some(format!("{about}{reason}")),
+            count => Some(format!("{about}{reason} ({count} requests since the last line about it)")),
         }
-        if self.0.len() >= REASONS_MAX
-            && let Some(oldest) = self.0.iter().min_by_key(|(_, failure)| failure.last)
-        {
-            let oldest = oldest.0.clone();
-            self.0.remove(&oldest);
-        }
-        let line = format!("{about}{reason}");
-        self.0.insert(reason, Failure { path, count: 1, last: now, logged: now, unlogged: 0 });
-        Some(line)
     }
 
-    fn report(&self, now: Instant) -> String {
+    fn report(&self, now: Nanos) -> String {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|(_, failure)| std::cmp::Reverse(failure.last));
         let plain = |text: &str| text.replace(['\t', '\n'], " ");
-        let line = |(reason, failure): (&String, &Failure)| {
-            let ago = now.duration_since(failure.last).as_secs();
-            format!("{}\t{ago}\t{}\t{}\n", failure.count, plain(&failure.path), plain(reason))
+        let line = |(reason, failure): (&String, &Occurrences<String>)| {
+            let ago_s = now.saturating_sub(failure.last).0 / 1_000_000_000;
+            format!("{}\t{ago_s}\t{}\t{}\n", failure.count, plain(&failure.latest), plain(reason))
         };
         all.into_iter().map(line).collect()
     }
@@ -103,10 +81,9 @@ mod tests {
 
     #[test]
     fn a_cause_is_logged_at_first_and_then_once_a_minute_with_its_count() {
-        let (mut failures, start) = (Failures::default(), Instant::now());
-        let mut note = |path: &str, reason: &str, s| {
-            failures.note(path.into(), reason.into(), start + Duration::from_secs(s))
-        };
+        let mut failures = Failures(Repeats::new(REASONS_MAX));
+        let mut note =
+            |path: &str, reason: &str, s| failures.note(path.into(), reason.into(), Nanos::from_s(s));
         assert_eq!(note("a/b", "s2 is down", 0).as_deref(), Some("EIO: a/b: s2 is down"));
         assert_eq!(note("", "s3 is down", 1).as_deref(), Some("EIO: s3 is down"));
         assert_eq!(note("c", "s2 is down", 59), None);
@@ -115,17 +92,16 @@ mod tests {
             Some("EIO: d\te: s2 is down (2 requests since the last line about it)")
         );
         assert_eq!(note("e", "s2 is down", 61), None);
-        let now = start + Duration::from_secs(70);
-        assert_eq!(failures.report(now), "4\t9\te\ts2 is down\n1\t69\t\ts3 is down\n");
+        assert_eq!(failures.report(Nanos::from_s(70)), "4\t9\te\ts2 is down\n1\t69\t\ts3 is down\n");
     }
 
     #[test]
     fn the_number_of_causes_is_bounded() {
-        let (mut failures, start) = (Failures::default(), Instant::now());
+        let mut failures = Failures(Repeats::new(REASONS_MAX));
         for reason in 0..100u64 {
-            failures.note(String::new(), format!("{reason}"), start + Duration::from_secs(reason));
+            failures.note(String::new(), format!("{reason}"), Nanos::from_s(reason));
         }
-        let report = failures.report(start + Duration::from_secs(100));
+        let report = failures.report(Nanos::from_s(100));
         assert_eq!(report.lines().count(), REASONS_MAX);
         assert!(report.starts_with("1\t1\t\t99\n") && report.ends_with("\t68\n"), "{report}");
     }

@@ -116,6 +116,7 @@ impl Taker {
             key: None,
             uid: None,
             refused: None,
+            repeated: 0,
         };
         self.audits.iter().for_each(|audit| audit.record(&event));
     }
