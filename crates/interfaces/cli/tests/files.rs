@@ -173,11 +173,28 @@ fn fsck_finds_and_repairs_inconsistencies() {
     assert_eq!(output.status.code(), Some(4), "{text}");
     assert!(text.contains("belongs to no file"), "{text}");
     assert!(moved.exists(), "nothing is changed without --repair");
+    // The JSON document has the lines of the text.
+    let output = cluster.command(["fsck", "--json"]).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(4), "{}", common::shown(&output));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let problems = found["problems"].as_array().expect("a list");
+    assert!(found["found"] == problems.len() && found["repaired"] == 0, "{found}");
+    for problem in problems {
+        let line = problem["problem"].as_str().expect("text");
+        assert!(problem["repaired"] == false && text.lines().any(|said| said == line), "{line}: {text}");
+    }
+    assert!(found["inodes"].as_u64() > Some(4) && found["datafiles"].as_u64() > Some(3), "{found}");
+    assert!(found["scrub"].is_null() && found["not_checked"] == serde_json::json!([]), "{found}");
     let repair = ["fsck", "--repair", "--accept-loss", "--delete-orphans"];
-    let output = cluster.command(repair).output().expect("weft starts");
+    let output = cluster.command(repair.iter().chain(&["--json"])).output().expect("weft starts");
     assert_eq!(output.status.code(), Some(1), "{}", common::shown(&output));
+    let repaired: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&repaired["found"], &repaired["repaired"]), (&found["found"], &found["found"]), "{repaired}");
     assert!(!moved.exists(), "the orphan is removed");
     assert!(cluster.weft(["fsck"]).contains("0 problems"));
+    let clean = cluster.weft(["fsck", "--scrub", "--json"]);
+    let clean: serde_json::Value = serde_json::from_str(&clean).expect("JSON");
+    assert!(clean["problems"] == serde_json::json!([]) && clean["scrub"]["verified"] == 0, "{clean}");
 }
 
 #[test]

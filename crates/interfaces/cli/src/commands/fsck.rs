@@ -6,6 +6,7 @@ use super::session::{Weft, why};
 use crate::failure::Failure;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -61,7 +62,8 @@ Examples:
   weft fsck
   weft fsck --repair
   weft fsck --repair --delete-orphans
-  weft fsck --scrub --rate 200MiB";
+  weft fsck --scrub --rate 200MiB
+  weft fsck --json | jq -r '.problems[] | select(.repaired | not) | .problem'";
 
 /// Checks the whole cluster, and repairs it when asked to.
 #[derive(Args)]
@@ -85,7 +87,13 @@ pub struct Fsck {
     /// Show no progress
     #[arg(short = 'q', long)]
     quiet: bool,
+    /// Print one JSON document at the end
+    #[arg(long)]
+    json: bool,
 }
+
+/// Numbers of inodes and datafiles, and the result of `--scrub`.
+type Counts = ((u64, u64), Option<super::scrub::Report>);
 
 /// Datafiles of one file, with their lengths.
 type Parts = BTreeMap<(ObjectId, TargetId), ByteLen>;
@@ -99,6 +107,8 @@ struct Check<'a> {
     /// Whether a scrub follows, which reports unreadable datafiles.
     scrubs: bool,
     bar: ProgressBar,
+    /// Problems for the JSON document; `None` prints each at once.
+    document: Option<Vec<Value>>,
     found: u64,
     repaired: u64,
     /// Targets whose datafiles could not be listed, with the number of files that have datafiles there.
@@ -139,48 +149,51 @@ impl Fsck {
             delete_orphans: self.delete_orphans,
             scrubs: self.scrub,
             bar,
+            document: self.json.then(Vec::new),
             found: 0,
             repaired: 0,
             unlisted: BTreeMap::new(),
             unchecked: Vec::new(),
             suspects: BTreeSet::new(),
         };
-        let (files, datafiles) = check.all().map_err(|failure| failure.code(UNCHECKED))?;
-        let mut scrubbed = String::new();
-        if self.scrub {
-            let report = super::scrub::all(&weft, self.rate, &check.bar);
-            let report = report.map_err(|failure| failure.code(UNCHECKED))?;
+        let checked = check.all();
+        let checked = checked.and_then(|counts| {
+            if !self.scrub {
+                return Ok((counts, None));
+            }
+            let report = super::scrub::all(&weft, self.rate, &check.bar)?;
             report.problems.iter().for_each(|problem| check.problem(problem, false));
-            scrubbed = report.summary();
-        }
+            Ok((counts, Some(report)))
+        });
         check.bar.finish_and_clear();
-        if self.scrub {
-            outln!("{scrubbed}");
+        if self.json {
+            outln!("{:#}", check.json(&checked));
         }
-        let Check { found, repaired, unlisted, unchecked, .. } = check;
-        for (target, files) in unlisted.iter().filter(|(_, files)| **files > 0) {
-            outln!("not checked: {files} files with datafiles on target {}", target.0);
-        }
-        unchecked.iter().for_each(|what| outln!("not checked: {what}"));
-        let problems = format!("{found} problems, {repaired} repaired");
-        match (unchecked.is_empty(), found) {
-            (true, _) => outln!("{files} inodes, {datafiles} datafiles: {problems}"),
-            (false, 0) => outln!("{files} inodes, {datafiles} datafiles: not all could be checked"),
-            (false, _) => {
-                outln!("{files} inodes, {datafiles} datafiles: {problems}; not all could be checked")
+        let ((files, datafiles), scrubbed) = checked.map_err(|failure| failure.code(UNCHECKED))?;
+        let (found, repaired, is_complete) = (check.found, check.repaired, check.unchecked.is_empty());
+        if !self.json {
+            if let Some(report) = scrubbed {
+                outln!("{}", report.summary());
+            }
+            check.not_checked().iter().for_each(|what| outln!("not checked: {what}"));
+            let problems = format!("{found} problems, {repaired} repaired");
+            match (is_complete, found) {
+                (true, _) => outln!("{files} inodes, {datafiles} datafiles: {problems}"),
+                (false, 0) => outln!("{files} inodes, {datafiles} datafiles: not all could be checked"),
+                (false, _) => {
+                    outln!("{files} inodes, {datafiles} datafiles: {problems}; not all could be checked")
+                }
+            }
+            if found > repaired && !self.repair {
+                outln!("nothing was changed; run `weft fsck --repair` to repair");
             }
         }
         let code = match (found, found - repaired) {
             (0, _) => 0,
             (_, 0) => REPAIRED,
-            _ => {
-                if !self.repair {
-                    outln!("nothing was changed; run `weft fsck --repair` to repair");
-                }
-                LEFT
-            }
+            _ => LEFT,
         };
-        Ok(code | if unchecked.is_empty() { 0 } else { UNCHECKED })
+        Ok(code | if is_complete { 0 } else { UNCHECKED })
     }
 }
 
@@ -188,8 +201,48 @@ impl Check<'_> {
     fn problem(&mut self, text: &str, repaired: bool) {
         self.found += 1;
         self.repaired += u64::from(repaired);
+        if let Some(problems) = &mut self.document {
+            problems.push(json!({ "problem": text, "repaired": repaired }));
+            return;
+        }
         let mark = if repaired { " (repaired)" } else { "" };
         self.bar.suspend(|| outln!("{text}{mark}"));
+    }
+
+    /// Describes the parts of the cluster that could not be checked.
+    fn not_checked(&self) -> Vec<String> {
+        let targets = self.unlisted.iter().filter(|(_, files)| **files > 0);
+        let targets =
+            targets.map(|(target, files)| format!("{files} files with datafiles on target {}", target.0));
+        targets.chain(self.unchecked.iter().cloned()).collect()
+    }
+
+    /// The document of `--json`. After a failure it has what was found and repaired until then.
+    fn json(&mut self, checked: &Result<Counts, Failure>) -> Value {
+        let mut not_checked = self.not_checked();
+        let counts = match checked {
+            Ok(counts) => Some(counts),
+            Err(failure) => {
+                not_checked.push(failure.text().to_owned());
+                None
+            }
+        };
+        let scrub = counts.and_then(|(_, report)| report.as_ref()).map(|report| {
+            json!({
+                "verified": report.verified,
+                "datafiles": report.checked,
+                "datafiles_without_checksums": report.unchecked,
+            })
+        });
+        json!({
+            "problems": self.document.take().unwrap_or_default(),
+            "not_checked": not_checked,
+            "inodes": counts.map(|((inodes, _), _)| inodes),
+            "datafiles": counts.map(|((_, datafiles), _)| datafiles),
+            "found": self.found,
+            "repaired": self.repaired,
+            "scrub": scrub,
+        })
     }
 
     /// Runs all checks. Returns the number of inodes and datafiles.
