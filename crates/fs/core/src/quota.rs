@@ -41,6 +41,15 @@ pub struct QuotaUsage {
     pub inodes: u64,
 }
 
+impl QuotaLimits {
+    /// Share of the tighter limit that is used: 1.0 at the limit, 0.0 without limits.
+    pub fn share_of(&self, usage: QuotaUsage) -> f64 {
+        let share = |used: u64, max: u64| if max == 0 { 1.0 } else { used as f64 / max as f64 };
+        let bytes = self.bytes.map_or(0.0, |max| share(usage.bytes.0, max.0));
+        bytes.max(self.inodes.map_or(0.0, |max| share(usage.inodes, max)))
+    }
+}
+
 impl QuotaUsage {
     /// Adds usage. Sums wrap, so that they are right again after absurdly long sparse files are removed.
     pub fn add(&mut self, other: Self) {

@@ -23,6 +23,7 @@ use weft_core::Nanos;
 use weft_env::{Address, Closer, Env, Listener, Notify};
 use weft_store::error::TargetError;
 use weft_store::target::Target;
+use weft_wire::meta::Quota;
 use weft_wire::status::ServerStatus;
 use weft_wire::{Errno, WireError};
 
@@ -431,6 +432,11 @@ impl<E: Env> ServerHandle<E> {
     /// State of the server for monitoring, without the use by users.
     pub async fn status(&self) -> ServerStatus {
         status::of_server(&self.shared).await
+    }
+
+    /// Number of all quotas, and the `quotas_max` whose use is nearest to a limit; none without the metadata service.
+    pub fn quotas(&self, quotas_max: usize) -> (u64, Vec<Quota>) {
+        self.shared.metadata.as_ref().map(|service| service.quotas(quotas_max)).unwrap_or_default()
     }
 
     /// Latencies of a kind of request since the start.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Answer to a request: status and body.
 fn get(socket: &std::path::Path, method: &str, path: &str) -> (u16, String, String) {
@@ -72,6 +73,33 @@ fn metrics_are_those_of_the_server() {
     let text = get(&socket, "GET", "/metrics").2;
     let key = std::fs::read_to_string(servers.path("key")).expect("a key");
     assert!(!text.contains("/weft/a") && key.lines().all(|line| line.len() < 16 || !text.contains(line)));
+}
+
+#[test]
+fn quotas_have_samples_with_use_and_limits() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (servers, socket) = server(&dir, "", "");
+    let metrics = || get(&socket, "GET", "/metrics").2;
+    assert_eq!(samples(&metrics())["weft_quotas"], 0.0);
+    servers.weft(["mkdir", "/weft/a\\b \"c"]);
+    servers.weft(["quota", "set", "-q", "--tree", "/weft/a\\b \"c", "--bytes", "1M"]);
+    servers.weft(["quota", "set", "-q", "--user", "4001", "--bytes", "1G", "--inodes", "100"]);
+    let local = servers.path("bytes");
+    std::fs::write(&local, vec![7; 300_000]).expect("written");
+    servers.weft(["cp", local.to_str().expect("text"), "/weft/a\\b \"c/file"]);
+    let tree = r#"{tree="/weft/a\\b \"c"}"#;
+    // The last close is sent without waiting for its reply.
+    let found = common::until(Duration::from_secs(10), "the bytes count", || {
+        let found = samples(&metrics());
+        (found[&format!("weft_quota_used_bytes{tree}")] == 300_000.0).then_some(found)
+    });
+    let of = |name: &str, labels: &str| found.get(&format!("weft_quota_{name}{labels}")).copied();
+    assert_eq!(found["weft_quotas"], 2.0);
+    assert_eq!(of("limit_bytes", tree), Some(f64::from(1 << 20)));
+    assert_eq!((of("used_files", tree), of("limit_files", tree)), (Some(2.0), None), "no limit, no sample");
+    let user = "{user=\"4001\"}";
+    assert_eq!((of("used_bytes", user), of("limit_bytes", user)), (Some(0.0), Some(f64::from(1 << 30))));
+    assert_eq!((of("used_files", user), of("limit_files", user)), (Some(0.0), Some(100.0)));
 }
 
 #[test]

@@ -355,6 +355,11 @@ impl<E: Env> Service<E> {
         self.core.map.get().version
     }
 
+    /// Number of all quotas, and the `quotas_max` whose use is nearest to a limit. None if the database fails.
+    pub fn quotas(&self, quotas_max: usize) -> (u64, Vec<weft_wire::meta::Quota>) {
+        self.journal.read(|s| quotas::nearest_to_limits(s, quotas_max)).unwrap_or_default()
+    }
+
     /// State of the service for `weft status`.
     pub async fn status(&self) -> MetadataStatus {
         // The database is read first, and each lock is released before the next one is taken: a task that holds one of

@@ -141,7 +141,7 @@ impl Serve {
         let handles = Arc::new(handles);
         let mut metrics = Vec::new();
         for (number, address) in exposed {
-            metrics.push(MetricsListener::start(address, &handles, number)?);
+            metrics.push(MetricsListener::start(address, &handles, number, &cluster.mount)?);
             logs[number].line(&format!("metrics at {address}"));
         }
         if self.announce {

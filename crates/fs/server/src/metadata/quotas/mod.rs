@@ -17,6 +17,7 @@ mod check;
 mod requests;
 
 pub(in crate::metadata) use check::{correct, wrong};
+pub(in crate::metadata) use requests::nearest_to_limits;
 
 use super::fault::{Fault, Outcome};
 use super::op::{Core, Op};

@@ -226,6 +226,24 @@ fn tree(id: &QuotaId) -> Option<FileId> {
     }
 }
 
+/// Number of all accounts, and the `accounts_max` that are nearest to one of their limits.
+pub(in crate::metadata) fn nearest_to_limits(
+    s: &dyn Snapshot,
+    accounts_max: usize,
+) -> Outcome<(u64, Vec<Quota>)> {
+    let mut all = Vec::new();
+    s.scan(Table::Quotas, Bound::Unbounded, &mut |key, value| {
+        let account: QuotaRow = value.open(Table::Quotas, key)?;
+        all.extend(quota_of_key(key).map(|id| (account.limits.share_of(account.usage), id, account)));
+        Ok(Scan::Next)
+    })?;
+    let count = all.len() as u64;
+    all.sort_by(|one, other| other.0.total_cmp(&one.0));
+    all.truncate(accounts_max);
+    let quotas = all.iter().map(|(_, id, account)| described(s, *id, account)).collect::<Outcome<_>>()?;
+    Ok((count, quotas))
+}
+
 fn described(s: &dyn Snapshot, id: QuotaId, account: &QuotaRow) -> Outcome<Quota> {
     let path = match id {
         // A removed directory that is still open has no path.

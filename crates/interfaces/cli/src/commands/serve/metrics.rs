@@ -1,7 +1,7 @@
 //! Metrics of a server in the OpenMetrics text format, over HTTP on an address of its own.
 //!
-//! Every process that reaches the address can read them. They have names of servers and classes, numbers and sizes, but no
-//! names of files, users or clients, and no keys.
+//! Every process that reaches the address can read them. They have names of servers and classes, numbers and sizes, and
+//! for quotas numbers of users and paths of trees, but no other names of files, users or clients, and no keys.
 
 use crate::failure::Failure;
 use prometheus_client::collector::Collector;
@@ -11,18 +11,22 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tiny_http::{Header, Method, Request, Response};
-use weft_core::Nanos;
+use weft_core::{Nanos, QuotaId};
 use weft_env::Address;
 use weft_env::real::{RealEnv, block_on};
 use weft_server::ServerHandle;
 use weft_server::latency::{BOUNDS, Distribution, Operation};
+use weft_wire::meta::Quota;
 use weft_wire::status::{DelegateCounts, MetadataStatus, MoveCounts, ServerStatus, SsdStatus, TargetStatus};
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Maximum number of quotas with series. Those nearest to a limit are chosen, so that an alert misses none.
+const QUOTAS_MAX: usize = 1000;
 /// Requests that are answered at the same time.
 const THREADS: usize = 2;
 
@@ -37,7 +41,7 @@ pub struct MetricsListener {
 }
 
 impl MetricsListener {
-    /// Listens on `address` for the metrics of `handles[of]`.
+    /// Listens on `address` for the metrics of `handles[of]`. Programs see Weft at `mount`.
     ///
     /// # Errors
     /// The address cannot be used.
@@ -45,6 +49,7 @@ impl MetricsListener {
         address: &Address,
         handles: &Arc<Vec<ServerHandle<RealEnv>>>,
         of: usize,
+        mount: &Path,
     ) -> Result<Self, Failure> {
         let failed = |why: String| Failure::new(format!("metrics at {address}"), why);
         let http = match address {
@@ -58,12 +63,13 @@ impl MetricsListener {
         let ended = Arc::new(AtomicBool::new(false));
         let thread = || {
             let (http, handles, ended) = (Arc::clone(&http), Arc::clone(handles), Arc::clone(&ended));
+            let mount = mount.to_owned();
             let answer = move || {
                 while !ended.load(Ordering::SeqCst) {
                     // An error concerns one connection, or is the end.
                     if let Ok(request) = http.recv() {
                         // A client that has gone needs no answer.
-                        let _ = respond(request, &handles[of]);
+                        let _ = respond(request, &handles[of], &mount);
                     }
                 }
             };
@@ -85,7 +91,7 @@ impl Drop for MetricsListener {
 }
 
 /// Removes the socket of a server that has ended.
-fn remove_stale(path: &std::path::Path) -> io::Result<()> {
+fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => {
             if std::os::unix::net::UnixStream::connect(path).is_ok() {
@@ -97,7 +103,7 @@ fn remove_stale(path: &std::path::Path) -> io::Result<()> {
     }
 }
 
-fn respond(request: Request, handle: &ServerHandle<RealEnv>) -> io::Result<()> {
+fn respond(request: Request, handle: &ServerHandle<RealEnv>, mount: &Path) -> io::Result<()> {
     let header = |text: &str| Header::from_bytes(&b"Content-Type"[..], text.as_bytes()).expect("valid");
     let plain = |status: u16, text: &str| {
         Response::from_string(text).with_status_code(status).with_header(header("text/plain"))
@@ -105,7 +111,7 @@ fn respond(request: Request, handle: &ServerHandle<RealEnv>) -> io::Result<()> {
     let path = request.url().split('?').next().unwrap_or_default().to_owned();
     match (request.method(), path.as_str()) {
         (Method::Get, "/metrics") => {
-            let text = metrics(handle);
+            let text = metrics(handle, mount);
             request.respond(Response::from_string(text).with_header(header(CONTENT_TYPE)))
         }
         (Method::Get, "/") => request.respond(plain(200, "metrics are at /metrics\n")),
@@ -115,11 +121,13 @@ fn respond(request: Request, handle: &ServerHandle<RealEnv>) -> io::Result<()> {
 }
 
 /// Returns the metrics of a server.
-fn metrics(handle: &ServerHandle<RealEnv>) -> String {
+fn metrics(handle: &ServerHandle<RealEnv>, mount: &Path) -> String {
     let state = State {
         status: block_on(handle.status()),
         latencies: Operation::ALL.map(|operation| (operation, handle.latencies(operation))),
         panics: handle.panics(),
+        quotas: handle.quotas(QUOTAS_MAX),
+        mount: mount.to_owned(),
     };
     state.into_text()
 }
@@ -130,6 +138,9 @@ struct State {
     status: ServerStatus,
     latencies: [(Operation, Distribution); Operation::ALL.len()],
     panics: u64,
+    /// Number of all quotas, and those with series.
+    quotas: (u64, Vec<Quota>),
+    mount: PathBuf,
 }
 
 impl State {
@@ -155,7 +166,10 @@ impl Collector for State {
             .collect();
         ssd(&mut out, &ssds)?;
         match &self.status.metadata {
-            Some(found) => metadata(&mut out, found),
+            Some(found) => {
+                metadata(&mut out, found)?;
+                self.quotas(&mut out)
+            }
             None => Ok(()),
         }
     }
@@ -396,6 +410,38 @@ fn metadata(out: &mut Metrics<'_>, found: &MetadataStatus) -> fmt::Result {
     )?;
     moves(out, &found.moves)?;
     delegates(out, &found.delegates)
+}
+
+impl State {
+    fn quotas(&self, out: &mut Metrics<'_>) -> fmt::Result {
+        let (count, shown) = &self.quotas;
+        let labels = |quota: &Quota| match quota.id {
+            QuotaId::User(uid) => Labels::from([("user", uid.to_string())]),
+            QuotaId::Tree(_) => Labels::from([("tree", escaped(&self.mount, &quota.path))]),
+        };
+        let each = |value: fn(&Quota) -> Option<u64>| {
+            shown.iter().filter_map(move |quota| Some((labels(quota), value(quota)? as f64)))
+        };
+        out.gauge(("weft_quotas", None), "Quotas, also those without series", one(*count as f64))?;
+        out.gauge(
+            bytes("weft_quota_used"),
+            "Bytes that count in the quota",
+            each(|q| Some(q.usage.bytes.0)),
+        )?;
+        out.gauge(bytes("weft_quota_limit"), "Limit of bytes", each(|q| Some(q.limits.bytes?.0)))?;
+        out.gauge(("weft_quota_used_files", None), "Files and directories", each(|q| Some(q.usage.inodes)))?;
+        out.gauge(
+            ("weft_quota_limit_files", None),
+            "Limit of files and directories",
+            each(|q| q.limits.inodes),
+        )
+    }
+}
+
+/// Value of a label with the path of a tree. The encoder does not escape.
+fn escaped(mount: &Path, path: &[u8]) -> String {
+    let path = mount.join(String::from_utf8_lossy(path).as_ref()).display().to_string();
+    path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn moves(out: &mut Metrics<'_>, found: &MoveCounts) -> fmt::Result {
