@@ -14,6 +14,7 @@
 mod cache;
 mod check;
 mod client;
+pub mod elf;
 mod embedded;
 mod error;
 mod find;

@@ -9,34 +9,12 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use weft_config::elf::{self, Hindrance};
 
 /// Maximum depth of scripts whose interpreter is a script.
 const INTERPRETERS_MAX: usize = 4;
-/// Maximum number of program headers that are read.
-const HEADERS_MAX: u64 = 128;
-
-/// Why the library cannot be loaded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
-    /// The program is statically linked.
-    Static,
-    /// The program runs with more privileges than its caller.
-    Privileged,
-}
-
-impl std::fmt::Display for Why {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Static => "it is statically linked, so no library can be loaded into it",
-            Self::Privileged => {
-                "it runs with other privileges than yours, so the system loads no library into it"
-            }
-        })
-    }
-}
-
 /// Returns the executable of `program` and why the library cannot be loaded into it, or `None` if it can.
-pub fn hindrance(program: &OsStr) -> Option<(PathBuf, Why)> {
+pub fn hindrance(program: &OsStr) -> Option<(PathBuf, Hindrance)> {
     let mut path = found(program)?;
     for _ in 0..INTERPRETERS_MAX {
         let file = File::open(&path).ok()?;
@@ -47,16 +25,23 @@ pub fn hindrance(program: &OsStr) -> Option<(PathBuf, Why)> {
             path = interpreter(line)?;
             continue;
         }
-        let why = if is_privileged(&path, &file.metadata().ok()?) {
-            Why::Privileged
-        } else if is_static(&head, &file)? {
-            Why::Static
-        } else {
-            return None;
-        };
+        if is_privileged(&path, &file.metadata().ok()?) {
+            return Some((path, Hindrance::Privileged));
+        }
+        let why = elf::hindrance(path.as_os_str(), &head, |bytes, at| file.read_exact_at(bytes, at).ok())?;
         return Some((path, why));
     }
     None
+}
+
+/// Whether only a program with the preload library finds `program`: by a path below `mount`, or along PATH there.
+pub fn is_below(mount: &Path, program: &OsStr) -> bool {
+    let is_path = program.as_bytes().contains(&b'/');
+    let on_path = || {
+        std::env::var_os("PATH")
+            .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.starts_with(mount)))
+    };
+    if is_path { Path::new(program).starts_with(mount) } else { found(program).is_none() && on_path() }
 }
 
 /// Searches for a program like `execvp`.
@@ -91,47 +76,14 @@ fn has_capabilities(path: &Path) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Whether a 64-bit program has no loader. `None` if the file is not such a program.
-fn is_static(head: &[u8], file: &File) -> Option<bool> {
-    Some(loader_at(head, file)?.is_none())
-}
-
-/// Returns offset and length of the loader's path in a 64-bit program, if the program has one. `None` if the file is not
-/// such a program.
-fn loader_at(head: &[u8], file: &File) -> Option<Option<(u64, u64)>> {
-    const PT_INTERP: u32 = 3;
-    const CLASS_64_LITTLE: [u8; 6] = *b"\x7fELF\x02\x01";
-    head.strip_prefix(&CLASS_64_LITTLE)?;
-    let u16_at = |at: usize| Some(u64::from(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?)));
-    let table = u64::from_le_bytes(head.get(32..40)?.try_into().ok()?);
-    let (len, count) = (u16_at(54)?, u16_at(56)?.min(HEADERS_MAX));
-    for index in 0..count {
-        let at = table.checked_add(index * len)?;
-        let mut kind = [0; 4];
-        file.read_exact_at(&mut kind, at).ok()?;
-        if u32::from_le_bytes(kind) == PT_INTERP {
-            let field = |offset: u64| {
-                let mut value = [0; 8];
-                file.read_exact_at(&mut value, at.checked_add(offset)?).ok()?;
-                Some(u64::from_le_bytes(value))
-            };
-            return Some(Some((field(8)?, field(32)?)));
-        }
-    }
-    Some(None)
-}
-
 /// Returns the executable of `program` and its dynamic loader. `None` for scripts and statically linked programs.
 pub fn loader(program: &OsStr) -> Option<(PathBuf, PathBuf)> {
     let path = found(program)?;
     let file = File::open(&path).ok()?;
     let mut head = Vec::new();
     (&file).take(256).read_to_end(&mut head).ok()?;
-    let (offset, len) = loader_at(&head, &file)??;
-    let mut name = vec![0; usize::try_from(len).ok().filter(|len| *len <= libc::PATH_MAX as usize)?];
-    file.read_exact_at(&mut name, offset).ok()?;
-    let name = name.strip_suffix(b"\0")?;
-    Some((path, OsStr::from_bytes(name).into()))
+    let loader = elf::loader(&head, |bytes, at| file.read_exact_at(bytes, at).ok())??;
+    Some((path, OsStr::from_bytes(&loader).into()))
 }
 
 #[cfg(test)]
@@ -153,17 +105,5 @@ mod tests {
         let (program, loader) = loader(OsStr::new("true")).expect("a loader");
         assert!(program.ends_with("true") && loader.is_file(), "{}", loader.display());
         assert_eq!(super::loader(OsStr::new("/dev/null")), None);
-    }
-
-    #[test]
-    fn a_cut_or_wild_header_is_not_judged() {
-        let mut file = tempfile::tempfile().expect("a file");
-        let mut head = std::fs::read("/bin/true").expect("read")[..64].to_vec();
-        for len in 0..64 {
-            assert_eq!(is_static(&head[..len.min(head.len())], &file), None, "{len} bytes");
-        }
-        std::io::Write::write_all(&mut file, &head).expect("written");
-        head[32..40].fill(0xff);
-        assert_eq!(is_static(&head, &file), None, "headers beyond the end");
     }
 }

@@ -82,12 +82,63 @@ fn programs_that_cannot_load_the_library_are_named() {
         std::fs::write(&script, format!("#!{}\n", program.display())).expect("written");
         succeeded(Command::new("chmod").arg("+x").arg(&script));
         assert_eq!(said(&script).contains("will not see /weft"), warned, "{kind}, script");
+        // A program that another one starts: named only if it is given a path of Weft.
+        let starts = |program: &[&str]| {
+            let output = cluster.running(program).output().expect("weft starts");
+            assert!(output.status.success(), "{}", shown(&output));
+            String::from_utf8_lossy(&output.stderr).matches("will not see /weft").count()
+        };
+        let program = program.to_str().expect("text");
+        let spawn = "import os, sys; os.waitpid(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0)";
+        for with in [&["sh", "-c", "\"$@\"; :", "sh"][..], &["python3", "-c", spawn]] {
+            for (argument, names_weft) in [("/weft/a", true), ("--to=/weft", true), ("/wefta", false)] {
+                let count = starts(&[with, &[program, argument]].concat());
+                assert_eq!(count, usize::from(warned && names_weft), "{kind} by {with:?}: {argument}");
+            }
+        }
     }
+    // A program of musl, whose loader is not installed here.
+    let program = cluster.local("musl");
+    let loader = "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1";
+    succeeded(Command::new("cc").arg(loader).arg("-o").arg(&program).arg(&source));
+    let output = cluster.running([&program]).output().expect("weft starts");
+    let text = shown(&output);
+    assert!(
+        text.contains("will not see /weft") && text.contains("musl") && text.contains("weft mount"),
+        "{text}"
+    );
     // A set-group-id program of another group, which only root can create reliably.
     let program = cluster.local("tiny");
     if Command::new("chgrp").arg("1").arg(&program).output().is_ok_and(|output| output.status.success()) {
         succeeded(Command::new("chmod").arg("2755").arg(&program));
         assert!(said(&program).contains("other privileges than yours"));
+    }
+}
+
+#[test]
+fn a_program_on_weft_is_run_by_its_path() {
+    let cluster = Embedded::started();
+    cluster.run([
+        "sh",
+        "-c",
+        "mkdir /weft/bin && cp /bin/echo /weft/bin/say && cp /bin/echo /weft/bin/closed",
+    ]);
+    cluster.run([
+        "sh",
+        "-c",
+        "chmod 644 /weft/bin/closed; printf '#!/bin/sh\necho script \"$@\"\n' > /weft/bin/script",
+    ]);
+    cluster.run(["chmod", "755", "/weft/bin/script"]);
+    assert_eq!(cluster.run(["/weft/bin/say", "a  b", "$0", "-n"]), "a  b $0 -n\n");
+    assert_eq!(cluster.run(["/weft/bin/script", "a  b"]), "script a  b\n");
+    let mut along_path = cluster.running(["say", "found"]);
+    let path = std::env::var("PATH").expect("a path");
+    let output = along_path.env("PATH", format!("{path}:/weft/bin")).output().expect("weft starts");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "found\n", "{}", shown(&output));
+    for (program, code) in [("/weft/bin/none", 127), ("/weft/bin/closed", 126)] {
+        let output = cluster.running([program]).output().expect("weft starts");
+        let text = shown(&output);
+        assert!(output.status.code() == Some(code) && text.contains(program), "{program}: {text}");
     }
 }
 

@@ -27,8 +27,8 @@ of class hdd and two of class ssd, under ~/.local/state/weft/default. It is star
 the next `weft run` uses it again. Its servers end after ten minutes without use. Files stay.
 
 The program sees Weft's files under /weft (`mount` in the cluster file). It is not modified: a library loaded before
-the C library serves these paths and leaves all others alone. Programs without the C library (static ones) need `weft
-mount`.
+the C library serves these paths and leaves all others alone. Programs without the C library glibc (static ones, those of
+musl) need `weft mount`. A program on Weft itself runs from a copy in memory.
 
 The exit code is that of the program, or 128 + N if signal N ended it. `weft run` passes signals on to the program.
 
@@ -52,6 +52,7 @@ delegates that run already. `weft help delegate` describes several hosts.
 Examples:
   weft run -- mpiexec -n 4 ./simulate --out /weft/result.h5
   weft run ls -l /weft
+  weft run /weft/bin/solver /weft/input
   weft run --fresh -- ./first-step          without files of earlier runs; asks first, unless --yes is given
   weft run --state /scratch/me/weft -- sh   a shell on a cluster on another disk
   weft run --trace app.wtrace -- mpiexec -n 4 ./app
@@ -117,13 +118,13 @@ impl Run {
     fn run_program(&self, cluster_file: Option<PathBuf>) -> Result<u8, Failure> {
         let library = preload_library()?;
         let name = &self.program[0];
-        let mut command = Command::new(name);
-        command.args(&self.program[1..]);
         let plan = self.delegates.plan(&self.program)?;
-        self.begin_replicas(&mut command);
         let needs_cluster =
             self.state.is_some() || self.fresh || cluster_file.is_some() || !plan.has_directories();
         if self.no_cluster || !needs_cluster && Cluster::configured().is_none() {
+            let mut command = Command::new(name);
+            command.args(&self.program[1..]);
+            self.begin_replicas(&mut command);
             environment(&mut command, library.as_os_str(), Path::new("/weft"));
             let delegates = plan.start(None)?;
             delegates.environment(&mut command);
@@ -133,6 +134,8 @@ impl Run {
         let _used = embedded::used(&cluster)?;
         // Keeps idle servers from ending while the program computes before its first use.
         let _held = embedded::hold(&cluster)?;
+        let mut command = self.command(&cluster.mount);
+        self.begin_replicas(&mut command);
         command.env("WEFT_CLUSTER", &cluster.file);
         environment(&mut command, library.as_os_str(), &cluster.mount);
         if let Some((file, why)) = preloadable::hindrance(name) {
@@ -146,6 +149,19 @@ impl Run {
         let delegates = plan.start(Some(&cluster.file))?;
         delegates.environment(&mut command);
         self.traced(command, delegates)
+    }
+
+    /// Returns the command that starts the program. The kernel cannot open a program on Weft: a shell with the library
+    /// executes it.
+    fn command(&self, mount: &Path) -> Command {
+        if preloadable::is_below(mount, &self.program[0]) {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", "exec \"$0\" \"$@\""]).args(&self.program);
+            return shell;
+        }
+        let mut command = Command::new(&self.program[0]);
+        command.args(&self.program[1..]);
+        command
     }
 
     /// Completes interrupted synchronizations of replicas, and passes on where replicas lie.

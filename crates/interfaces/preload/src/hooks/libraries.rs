@@ -113,8 +113,9 @@ mod by_path {
         let found = crate::serve::inside(|| Ok(private::root()));
         let Ok(Ok(root)) = found else {
             let why = found.ok().and_then(Result::err).unwrap_or_else(|| "an internal error".to_owned());
-            private::refusal("dlopen", &why, "run the program on a mount (`weft mount DIR`)");
-            return Ok(sys::c(&route::full(&weft_path.text)));
+            let path = route::full(&weft_path.text);
+            private::refusal(&path, "dlopen", &why, "run the program on a mount (`weft mount DIR`)");
+            return Ok(sys::c(&path));
         };
         let at =
             |text: &[u8]| sys::c(&[format!("/proc/self/fd/{}", root.as_raw_fd()).as_bytes(), text].concat());

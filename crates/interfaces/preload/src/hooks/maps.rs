@@ -144,9 +144,12 @@ unsafe fn map_by_kernel(
     if open.is_host() || file.number().is_some() || file.is_redirected() {
         // Delegates and replicas would not see the changes.
         return match is_writable {
-            true => {
-                Err(private::refusal("shared mapping", "delegates or a replica serve the file", WITH_OTHERS))
-            }
+            true => Err(private::refusal(
+                &open.full_path(),
+                "shared mapping",
+                "delegates or a replica serve the file",
+                WITH_OTHERS,
+            )),
             false => Ok(None),
         };
     }
@@ -157,7 +160,9 @@ unsafe fn map_by_kernel(
         None => match mapped::begin(inode, &open.token().ok_or(libc::EBADF)?) {
             Ok(mapped) => mapped,
             // Also a mapping that the program only reads must follow writes by the descriptor.
-            Err(why) => return Err(private::refusal("shared mapping", &why, WITHOUT_MOUNT)),
+            Err(why) => {
+                return Err(private::refusal(&open.full_path(), "shared mapping", &why, WITHOUT_MOUNT));
+            }
         },
     };
     // The kernel learns the size, which another program may have changed.
@@ -167,7 +172,12 @@ unsafe fn map_by_kernel(
         return match errno::get() {
             // Before Linux 6.6, such files cannot be mapped shared.
             libc::ENODEV if !may_change => Ok(None),
-            libc::ENODEV => Err(private::refusal("shared mapping", "Linux older than 6.6", WITHOUT_MOUNT)),
+            libc::ENODEV => Err(private::refusal(
+                &open.full_path(),
+                "shared mapping",
+                "Linux older than 6.6",
+                WITHOUT_MOUNT,
+            )),
             number => Err(number.into()),
         };
     }

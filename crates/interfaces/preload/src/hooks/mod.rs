@@ -30,6 +30,7 @@ mod streams;
 mod syscalls;
 mod temporary;
 mod transfer;
+mod unloadable;
 mod walks;
 mod xattrs;
 

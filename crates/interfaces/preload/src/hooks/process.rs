@@ -61,6 +61,7 @@ unsafe fn replace(program: &Program, argv: *const *const c_char, envp: *const *c
     before_exec();
     let environment = environment_for_exec(envp, &surviving());
     let arguments = program.arguments(argv);
+    super::unloadable::warn(program.path(), arguments.as_ptr());
     real(program.path(), arguments.as_ptr(), environment.as_ptr())
 }
 

@@ -234,7 +234,7 @@ macro_rules! spawn {
             }
             let list = actions(file_actions);
             let envp = if envp.is_null() { own_environment() } else { envp };
-            let ours = must_carry() || names_ours(list) || program_is_ours(path, $along_path);
+            let ours = must_carry() || names_ours(list) || program_is_ours(path, argv, $along_path);
             if ours && !crate::guard::inside() {
                 return by_fork(pid, path, list, attr, argv, envp, $along_path);
             }
@@ -250,7 +250,8 @@ macro_rules! spawn {
 spawn!(posix_spawn, false);
 spawn!(posix_spawnp, true);
 
-unsafe fn program_is_ours(path: *const c_char, along_path: bool) -> bool {
+/// Whether executing the program needs this library. Warns of a program that cannot load it.
+unsafe fn program_is_ours(path: *const c_char, argv: Arguments, along_path: bool) -> bool {
     if !crate::memory::is_text(path) {
         return false;
     }
@@ -261,5 +262,9 @@ unsafe fn program_is_ours(path: *const c_char, along_path: bool) -> bool {
     } else {
         path
     };
-    super::program::needs_library(path)
+    let is_ours = super::program::needs_library(path);
+    if !is_ours {
+        super::unloadable::warn(path, argv);
+    }
+    is_ours
 }

@@ -137,10 +137,13 @@ pub fn open(token: &[u8]) -> Result<RealFile, String> {
     Err("its daemon has ended".to_owned())
 }
 
-/// Writes a line with the reason why the kernel cannot serve a file, once, and returns `ENODEV`.
-pub fn refusal(what: &str, why: &str, remedy: &str) -> Fail {
+/// Writes a line with the reason why the kernel cannot serve the file at `path`, once, and returns `ENODEV`.
+pub fn refusal(path: &[u8], what: &str, why: &str, remedy: &str) -> Fail {
     static SAID: std::sync::Once = std::sync::Once::new();
-    SAID.call_once(|| sys::complain(&format!("{what}: no private mount: {why}; {remedy}")));
+    SAID.call_once(|| {
+        let path = String::from_utf8_lossy(path);
+        sys::complain(&format!("{path}: {what}: no private mount: {why}; {remedy}"));
+    });
     Fail::Errno(libc::ENODEV)
 }
 
