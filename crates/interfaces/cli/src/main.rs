@@ -29,6 +29,10 @@ const _: () = assert!(weft_env::mutants::AVAILABLE == cfg!(feature = "mutants"))
 fn main() -> ExitCode {
     // A closed pipe (`weft ls | head`) ends the command silently, as for other tools.
     signals::default_pipe();
+    let mut args = std::env::args_os();
+    if commands::mount_helper::is_called(args.next().as_deref()) {
+        return ExitCode::from(commands::mount_helper::run(args));
+    }
     // Returns unless a shell asks for completions.
     clap_complete::CompleteEnv::with_factory(commands::docs::command_with_completers)
         .var(commands::docs::VARIABLE)

@@ -7,6 +7,103 @@ use common::{Embedded, shown, succeeded, undisturbed};
 use std::process::Command;
 
 #[test]
+fn a_mount_that_is_impossible_says_what_is_missing() {
+    if !common::skip::unless_root("a mount namespace") {
+        return;
+    }
+    let cluster = Embedded::started();
+    let dir = cluster.local("on");
+    std::fs::create_dir(&dir).expect("made");
+    for (prepare, parts) in [
+        // A /dev without the device.
+        (
+            "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3",
+            &["/dev/fuse is missing", "modprobe fuse", "--cap-add SYS_ADMIN"][..],
+        ),
+        ("mount --bind /dev/null /dev/fuse", &["/dev/fuse is not the FUSE device", "--device /dev/fuse"]),
+    ] {
+        if prepare.contains("--bind") && !mounts::possible() {
+            return;
+        }
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &format!("{prepare} && exec \"$@\""), "sh", common::WEFT]);
+        command.arg("--cluster").arg(cluster.file()).args(["mount", "-f"]).arg(&dir);
+        let output = command.env("HOME", cluster.local("")).output().expect("unshare (util-linux)");
+        let text = shown(&output);
+        assert_eq!(output.status.code(), Some(1), "{prepare}: {text}");
+        for part in parts {
+            assert!(text.contains(part), "{prepare}: no {part:?} in {text}");
+        }
+    }
+}
+
+/// `mount.weft`, as mount(8) calls it for a line of /etc/fstab.
+#[test]
+fn the_helper_of_mount_mounts_a_directory_with_the_options_of_fstab() {
+    use std::os::unix::process::CommandExt;
+    if !common::skip::unless_root("mount(8)") || !mounts::possible() {
+        return;
+    }
+    let cluster = Embedded::started();
+    let helper = |args: &[&str]| {
+        let mut command = common::isolated(common::WEFT);
+        command.arg0("/sbin/mount.weft").args(args).output().expect("weft starts")
+    };
+    cluster.run(["sh", "-c", "mkdir -p /weft/projects/a && echo hello > /weft/projects/a/file"]);
+    let target = cluster.local("on it");
+    std::fs::create_dir(&target).expect("made");
+    let (file, target, log) = (cluster.file(), target.to_str().expect("text"), cluster.local("log"));
+    let source = |dir: &str| format!("{}:{dir}", file.display());
+    let log = format!("log={}", log.display());
+    let mounted = mounts::Mounted(target.into());
+    // Arguments are checked first; a fake mount is none.
+    let fake = helper(&[&source("/"), target, "-fnv", "-o", &format!("rw,_netdev,{log}")]);
+    assert!(fake.status.success() && !mounted.at("projects").exists(), "{}", shown(&fake));
+    let unknown = helper(&[&source("/"), target, "-o", "rw,stripe=4"]);
+    let said = shown(&unknown);
+    assert!(
+        unknown.status.code() == Some(1) && said.contains("stripe=4") && said.contains("threads=N"),
+        "{said}"
+    );
+    let none = helper(&[&source("/missing"), target, "-o", &log]);
+    let said = shown(&none);
+    assert!(
+        none.status.code() == Some(32) && said.contains(":/missing") && said.contains("weft mkdir"),
+        "{said}"
+    );
+    assert!(std::fs::read_dir(target).expect("there").next().is_none(), "nothing stays mounted");
+    // The whole cluster, until umount(8).
+    let root = helper(&[&source("/"), target, "-o", &format!("rw,nofail,noauto,x-systemd.automount,{log}")]);
+    assert!(root.status.success() && root.stderr.is_empty(), "{}", shown(&root));
+    assert_eq!(std::fs::read_to_string(mounted.at("projects/a/file")).expect("read"), "hello\n");
+    std::fs::write(mounted.at("projects/new"), "new").expect("written");
+    let again = helper(&[&source("/"), target, "-o", &log]);
+    assert_eq!(again.status.code(), Some(32), "{}", shown(&again));
+    succeeded(Command::new("umount").arg(target));
+    // One directory, read-only.
+    let part = helper(&[&source("/projects"), target, "-o", &format!("ro,noexec,{log}")]);
+    assert!(part.status.success(), "{}", shown(&part));
+    assert_eq!(std::fs::read_to_string(mounted.at("a/file")).expect("read"), "hello\n");
+    assert_eq!(std::fs::read_to_string(mounted.at("new")).expect("read"), "new");
+    let refused = std::fs::write(mounted.at("other"), "").expect_err("read-only");
+    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    let options = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let line = options.lines().find(|line| line.contains("/on\\040it ")).expect("the mount");
+    assert!(
+        ["ro", "nosuid", "nodev", "noexec", "allow_other"].iter().all(|flag| line.contains(flag)),
+        "{line}"
+    );
+    succeeded(Command::new("umount").arg(target));
+    // The processes end with their mounts: the servers of this cluster are used by none.
+    let daemons = || {
+        let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+        let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+        lines.filter(|line| String::from_utf8_lossy(line).contains(target)).count()
+    };
+    common::until(std::time::Duration::from_secs(20), "the processes end", || (daemons() == 0).then_some(()));
+}
+
+#[test]
 fn a_mount_shows_files_of_programs_and_is_unmounted() {
     if !mounts::possible() {
         return;

@@ -237,6 +237,8 @@ f = open('/weft/m', 'r+b'); mmap.mmap(f.fileno(), 4096); print('another process'
     let said = shown(&output);
     assert!(output.status.success() && said.matches("ENODEV").count() == 2, "{said}");
     assert!(said.contains("no private mount") && said.contains("weft mount"), "{said}");
+    assert!(said.contains("/weft/m: shared mapping"), "the file is named: {said}");
+    assert!(said.contains("/dev/fuse is not the FUSE device"), "so is the cause: {said}");
     assert_eq!(said.matches("no private mount").count(), 1, "{said}");
     assert_eq!(said.matches("another process").count(), usize::from(mounts::possible()), "{said}");
 }

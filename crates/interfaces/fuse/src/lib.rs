@@ -16,6 +16,7 @@ mod attributes;
 mod caller;
 mod convert;
 mod data;
+pub mod device;
 mod directories;
 mod dropper;
 pub mod failures;
@@ -60,6 +61,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Rejects changes.
     pub read_only: bool,
+    /// Lets no program be executed.
+    pub no_exec: bool,
     /// Number of threads that serve the kernel at a time; `None` for one based on the number of processors. Those that wait
     /// for a server that does not answer are not counted.
     pub threads: Option<usize>,
@@ -74,6 +77,7 @@ impl Default for MountOptions {
         Self {
             allow_other: false,
             read_only: false,
+            no_exec: false,
             threads: None,
             attribute_ttl: Duration::ZERO,
             page_cache: true,
@@ -126,6 +130,9 @@ pub fn mount(client: Client<RealEnv>, dir: &Path, options: &MountOptions) -> io:
     }
     if options.read_only {
         config.mount_options.push(MountOption::RO);
+    }
+    if options.no_exec {
+        config.mount_options.push(MountOption::NoExec);
     }
     // Only servers on this host lease datafile descriptors.
     let colocated = is_colocated(&client);

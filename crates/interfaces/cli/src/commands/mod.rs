@@ -24,6 +24,7 @@ pub mod ls;
 pub mod meta;
 pub mod migrate;
 pub mod mount;
+pub mod mount_helper;
 pub mod names;
 pub mod owners;
 pub mod plan;

@@ -30,7 +30,7 @@ Examples:
   sudo weft mount --allow-other /weft     for all users, with their own permissions";
 
 /// Mounts the cluster as a directory for all programs, by FUSE.
-#[derive(Args)]
+#[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub struct Mount {
     /// Stay in the foreground
@@ -38,38 +38,63 @@ pub struct Mount {
     foreground: bool,
     /// Let other users in; users other than root need user_allow_other in /etc/fuse.conf
     #[arg(long)]
-    allow_other: bool,
+    pub(super) allow_other: bool,
     /// Allow no changes
     #[arg(long)]
-    read_only: bool,
+    pub(super) read_only: bool,
+    /// Let no program be executed
+    #[arg(long)]
+    pub(super) no_exec: bool,
     /// Threads that serve the kernel [default: the number of processors, 4 to 16; 8 if servers are on other hosts]
     #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    pub(super) threads: Option<usize>,
     /// Time for which the kernel may cache names and attributes; with 0, changes of other nodes are visible at once
     #[arg(long, default_value = "0", value_name = "TIME", value_parser = super::duration)]
-    attribute_ttl: Nanos,
+    pub(super) attribute_ttl: Nanos,
     /// Never let the kernel cache pages
     #[arg(long)]
-    no_page_cache: bool,
+    pub(super) no_page_cache: bool,
     /// Mount over a directory that is not empty; its contents are hidden until the mount ends
     #[arg(long)]
-    nonempty: bool,
+    pub(super) nonempty: bool,
     /// Append the reasons of failed requests to this file [default: standard error in the foreground,
     /// ~/.local/state/weft/mounts/DIR.log in the background]
     #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
+    pub(super) log: Option<PathBuf>,
     /// Print "ready" when the mount is usable
     #[arg(long, hide = true)]
     announce: bool,
     /// The mount point, an empty directory
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
 }
 
 impl Mount {
+    /// Returns a mount on `dir` with the defaults of the options.
+    pub(super) fn on(dir: &std::path::Path) -> Self {
+        Self {
+            foreground: false,
+            allow_other: false,
+            read_only: false,
+            no_exec: false,
+            threads: None,
+            attribute_ttl: Nanos::ZERO,
+            no_page_cache: false,
+            nonempty: false,
+            log: None,
+            announce: false,
+            dir: dir.to_owned(),
+        }
+    }
+
     /// Runs the command.
     pub fn run(self, file: Option<PathBuf>) -> Result<u8, Failure> {
         if !self.foreground {
-            return self.background(file);
+            let code = self.start(file)?;
+            if code == 0 {
+                let dir = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
+                println!("{} is mounted; `weft umount {}` ends it", dir.display(), super::quoted_path(&dir));
+            }
+            return Ok(code);
         }
         self.check_dir()?;
         let weft = Weft::for_mount(super::load_or_start(file)?, !self.no_page_cache)?;
@@ -83,13 +108,14 @@ impl Mount {
         let options = weft_fuse::MountOptions {
             allow_other: self.allow_other,
             read_only: self.read_only,
+            no_exec: self.no_exec,
             threads: self.threads,
             attribute_ttl: self.attribute_ttl.as_duration(),
             page_cache: !self.no_page_cache,
         };
         let mount = weft_fuse::mount(weft.client, &self.dir, &options).map_err(|error| {
-            Failure::new(self.dir.display(), error)
-                .remedy("is there /dev/fuse, and is fusermount3 (fuse3) installed?")
+            let remedy = weft_fuse::device::remedy(&error);
+            Failure::new(self.dir.display(), format!("it cannot be mounted: {error}")).remedy(remedy)
         })?;
         if self.announce {
             println!("ready");
@@ -158,8 +184,9 @@ impl Mount {
         Ok(())
     }
 
-    /// Starts this command in the foreground of a new session, and waits until it serves.
-    fn background(&self, file: Option<PathBuf>) -> Result<u8, Failure> {
+    /// Starts this command in the foreground of a new session, and waits until it serves. Returns its exit code if it
+    /// does not; it has printed the reason.
+    pub(super) fn start(&self, file: Option<PathBuf>) -> Result<u8, Failure> {
         use std::os::unix::process::CommandExt;
         let failed = |error: std::io::Error| Failure::new(self.dir.display(), error);
         self.check_dir()?;
@@ -175,6 +202,7 @@ impl Mount {
         for (given, flag) in [
             (self.allow_other, "--allow-other"),
             (self.read_only, "--read-only"),
+            (self.no_exec, "--no-exec"),
             (self.no_page_cache, "--no-page-cache"),
             (self.nonempty, "--nonempty"),
         ] {
@@ -202,11 +230,10 @@ impl Mount {
             std::io::BufReader::new(out).read_line(&mut line).map_err(failed)?;
         }
         if line.trim() == "ready" {
-            println!("{} is mounted; `weft umount {}` ends it", dir.display(), super::quoted_path(&dir));
             return Ok(0);
         }
         let status = child.wait().map_err(failed)?;
-        Ok(status.code().unwrap_or(1).max(1) as u8) // the process has printed the reason
+        Ok(status.code().unwrap_or(1).max(1) as u8)
     }
 }
 
@@ -302,7 +329,8 @@ impl Umount {
     }
 }
 
-fn unmount(dir: &std::path::Path, lazy: bool) -> Result<(), Failure> {
+/// Ends the mount on `dir`.
+pub(super) fn unmount(dir: &std::path::Path, lazy: bool) -> Result<(), Failure> {
     let dir = std::path::absolute(dir).map_err(|error| Failure::new(dir.display(), error))?;
     let text = dir.to_string_lossy().into_owned();
     if mounted().iter().all(|(_, at)| *at != text) {

@@ -36,7 +36,10 @@ impl PrivateMount {
             listener => listener.map_err(failed)?,
         };
         let weft = Weft::for_mount(super::load(file)?, true)?;
-        let mounted = weft_fuse::mount_private(weft.client.clone()).map_err(failed)?;
+        let mounted = weft_fuse::mount_private(weft.client.clone()).map_err(|error| {
+            let remedy = weft_fuse::device::remedy(&error);
+            failed(error).remedy(remedy)
+        })?;
         block_on(weft.client.fetch_map()).map_err(|error| Failure::new("private mount", why(&error)))?;
         println!("ready");
         detach_output();
