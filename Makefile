@@ -22,6 +22,9 @@ SLURM ?=
 LIBDIR ?= $(PREFIX)/lib
 PRELOADDIR ?= $(PREFIX)/lib
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSUSERSDIR ?= $(PREFIX)/lib/sysusers.d
+# mount(8) looks for its helpers in /usr/sbin and /sbin only.
+MOUNTDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/usr/sbin,$(PREFIX)/sbin)
 SLURMDIR ?= $(PREFIX)/libexec/weft/slurm
 MODULEDIR ?= $(PREFIX)/share/modulefiles
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -127,10 +130,14 @@ stage:
 	$(TARGET)/release/weft completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft
 	$(TARGET)/release/weft completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	$(TARGET)/release/weft completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
-	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SLURMDIR)
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SLURMDIR) $(DESTDIR)$(SYSUSERSDIR)
 	for unit in weft@.service weft-mount@.service; do \
 		sed 's|ExecStart=weft|ExecStart=$(PREFIX)/bin/weft|' contrib/systemd/$$unit > $(DESTDIR)$(UNITDIR)/$$unit || exit 1; \
 	done
+	install -m 644 contrib/systemd/weft.sysusers $(DESTDIR)$(SYSUSERSDIR)/weft.conf
+	install -d $(DESTDIR)$(MOUNTDIR) $(DESTDIR)$(PREFIX)/share/man/man8
+	ln -sfrn $(DESTDIR)$(PREFIX)/bin/weft $(DESTDIR)$(MOUNTDIR)/mount.weft
+	install -m 644 contrib/mount/mount.weft.8 $(DESTDIR)$(PREFIX)/share/man/man8/
 	install -m 755 contrib/slurm/prolog contrib/slurm/epilog $(DESTDIR)$(SLURMDIR)/
 	install -m 644 contrib/slurm/common.sh $(DESTDIR)$(SLURMDIR)/
 	install -m 644 contrib/slurm/slurm.conf.example $(DESTDIR)$(PREFIX)/share/doc/weft/
@@ -146,7 +153,8 @@ uninstall: ## Remove the installed files
 	rm -f $(DESTDIR)$(PREFIX)/include/weft.h $(DESTDIR)$(PREFIX)/share/man/man1/weft.1 $(DESTDIR)$(PREFIX)/share/man/man1/weft-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/weft $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_weft
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/weft.fish
-	rm -f $(DESTDIR)$(UNITDIR)/weft@.service $(DESTDIR)$(UNITDIR)/weft-mount@.service
+	rm -f $(DESTDIR)$(UNITDIR)/weft@.service $(DESTDIR)$(UNITDIR)/weft-mount@.service $(DESTDIR)$(SYSUSERSDIR)/weft.conf
+	rm -f $(DESTDIR)$(MOUNTDIR)/mount.weft $(DESTDIR)$(PREFIX)/share/man/man8/mount.weft.8
 	rm -f $(DESTDIR)$(MODULEDIR)/weft/$(VERSION) $(DESTDIR)$(MODULEDIR)/weft/$(VERSION).lua
 	rm -f $(DESTDIR)$(SLURMDIR)/prolog $(DESTDIR)$(SLURMDIR)/epilog $(DESTDIR)$(SLURMDIR)/common.sh
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/weft

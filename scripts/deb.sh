@@ -63,6 +63,9 @@ seq 100000 | cmp - /tmp/numbers
 WEFT_STATE=/tmp/state weft stop
 # The prolog reads the installed configuration and starts nothing for a job without Weft.
 SLURM_JOB_ID=1 SLURM_JOB_UID=0 SLURM_JOB_CONSTRAINTS=other /usr/libexec/weft/slurm/prolog
+# The helper of mount(8) checks its arguments. Only a mount would need /dev/fuse.
+mount.weft -f /etc/weft/cluster.toml:/ /mnt -o ro,_netdev,nofail
+test -e /usr/share/man/man8/mount.weft.8.gz -a -e /usr/lib/sysusers.d/weft.conf
 test -e /usr/share/man/man1/weft.1.gz -a -e /lib/systemd/system/weft@.service -a -e /lib/systemd/system/weft-mount@.service -a -e /usr/share/bash-completion/completions/weft
 test "$(dpkg-query -W -f '${Conffiles}' weft | grep -c .)" = 1
 dpkg -r weft libweft-dev libweft0

@@ -37,6 +37,43 @@ fn a_mount_that_is_impossible_says_what_is_missing() {
     }
 }
 
+/// mount(8) itself, in a mount namespace with the helper in /usr/sbin and a line in /etc/fstab.
+#[test]
+fn mount_8_finds_the_helper() {
+    if !common::skip::unless_root("mount(8)") || !mounts::possible() {
+        return;
+    }
+    let cluster = Embedded::started();
+    cluster.run(["sh", "-c", "mkdir /weft/projects && echo hello > /weft/projects/file"]);
+    for name in ["target", "sbin"] {
+        std::fs::create_dir(cluster.local(name)).expect("made");
+    }
+    let (at, file) = (cluster.local("").display().to_string(), cluster.file());
+    let log = format!("log={}", cluster.local("log").display());
+    let options = format!("ro,_netdev,noauto,nofail,x-systemd.automount,{log}");
+    let line = format!("{}:/projects {at}target weft {options} 0 0\n", file.display());
+    std::fs::write(cluster.local("fstab"), line).expect("written");
+    let overlay = "mount -t tmpfs none sbin && mkdir sbin/upper sbin/work && ln -s $0 sbin/upper/mount.weft && \
+        mount -t overlay -o lowerdir=/usr/sbin,upperdir=sbin/upper,workdir=sbin/work none /usr/sbin";
+    let in_namespace = |script: &str| {
+        let mut command = common::isolated("unshare");
+        command.args(["--mount", "sh", "-ec", script, common::WEFT]).current_dir(&at);
+        command.output().expect("unshare (util-linux)")
+    };
+    let possible = in_namespace(overlay);
+    if !possible.status.success() {
+        return common::skip::skip_on_this_machine(format_args!("overlayfs: {}", shown(&possible)));
+    }
+    let output = in_namespace(&format!(
+        "{overlay}; mount --bind fstab /etc/fstab; mount target; cat target/file; mount | grep target; umount target; \
+         mount -t weft {}:/ target -o stripe=4,{log} || echo code $?",
+        file.display()
+    ));
+    let said = shown(&output);
+    assert!(output.status.success() && said.contains("hello\n") && said.contains("(ro,"), "{said}");
+    assert!(said.contains("code 1\n") && said.contains("option stripe=4"), "{said}");
+}
+
 /// `mount.weft`, as mount(8) calls it for a line of /etc/fstab.
 #[test]
 fn the_helper_of_mount_mounts_a_directory_with_the_options_of_fstab() {

@@ -3,9 +3,10 @@
 mod common;
 
 use common::{WEFT, isolated, needs, root, shown};
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 #[test]
 fn systemd_accepts_the_units() {
@@ -29,10 +30,86 @@ fn systemd_accepts_the_units() {
         };
         let output = verify(&installed);
         assert!(output.status.success() && output.stderr.is_empty(), "{}", shown(&output));
+        // Exposure of the unit; without a sandbox it is 9.4 of 10.
+        let mut measured = Command::new("systemd-analyze");
+        measured.args(["security", "--offline=true", "--no-pager", "--threshold"]);
+        let limit = if instance.starts_with("weft-mount") { "50" } else { "20" };
+        let output = measured.arg(limit).arg(&file).output().expect("it starts");
+        assert!(output.status.success(), "more than {limit}/10: {}", shown(&output));
         // The check finds errors.
         let output = verify(&installed.replace("LimitNOFILE=", "LimitNOFILES="));
         assert!(String::from_utf8_lossy(&output.stderr).contains("LimitNOFILES"), "{}", shown(&output));
     }
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server as the unit runs it: a user without rights of root, who owns directories and key. Other users of the host and
+/// root are served through its socket.
+#[test]
+fn a_server_runs_as_a_user_of_its_own() {
+    const SERVER: u32 = 4998;
+    if !common::skip::unless_root("acting for several users") {
+        return;
+    }
+    needs("setpriv");
+    let dir = tempfile::Builder::new().prefix("weft-unit-").tempdir().expect("a directory");
+    let at = dir.path().display();
+    let text = format!(
+        "[cluster]\nname = \"unit\"\nkey_file = \"{at}/key\"\n[[server]]\nname = \"s0\"\naddress = \"unix:{at}/run/s0.sock\"\n\
+         log = \"{at}/log/s0\"\naudit = \"{at}/log/audit\"\nmetrics = \"unix:{at}/run/metrics\"\n\
+         [server.metadata]\npath = \"{at}/metadata\"\n[[server.target]]\nid = 0\nclass = \"hdd\"\npath = \"{at}/target\"\n"
+    );
+    let file = dir.path().join("cluster.toml");
+    std::fs::write(&file, text).expect("written");
+    let given = |name: &str, mode: u32| {
+        let path = dir.path().join(name);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("mode");
+        std::os::unix::fs::chown(&path, Some(SERVER), Some(SERVER)).expect("given away");
+    };
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).expect("mode");
+    for (name, mode) in [("run", 0o755), ("log", 0o750), ("metadata", 0o700), ("target", 0o700)] {
+        std::fs::create_dir(dir.path().join(name)).expect("made");
+        given(name, mode);
+    }
+    common::succeeded(isolated(WEFT).args(["key", "make"]).arg(dir.path().join("key")));
+    given("key", 0o600);
+    let weft = |uid: u32, args: &[&str]| {
+        let mut command = isolated("setpriv");
+        let id = uid.to_string();
+        command.args([
+            "--reuid",
+            &id,
+            "--regid",
+            &id,
+            "--clear-groups",
+            "--no-new-privs",
+            "--bounding-set=-all",
+        ]);
+        command.args([WEFT, "--cluster"]).arg(&file).args(args).env("HOME", "/nonexistent");
+        command
+    };
+    let mut serve = weft(SERVER, &["serve", "s0", "--format", "--announce"]);
+    let mut serve = Ended(serve.stdout(Stdio::piped()).spawn().expect("weft starts"));
+    let mut ready = [0; 5];
+    serve.0.stdout.as_mut().expect("a pipe").read_exact(&mut ready).expect("ready");
+    let root = |args: &[&str]| common::succeeded(isolated(WEFT).arg("--cluster").arg(&file).args(args));
+    root(&["mkdir", "-m", "1777", "/weft/all"]);
+    root(&["quota", "set", "-q", "--user", "4001", "--bytes", "1G"]);
+    let write = "head -c 300000 /dev/urandom > /weft/all/a && cat /weft/all/a | wc -c && ls -ln /weft/all/a";
+    let said = common::succeeded(&mut weft(4001, &["run", "--", "sh", "-c", write]));
+    assert!(said.starts_with("300000\n") && said.contains(" 4001 4001 "), "{said}");
+    assert!(root(&["fsck"]).contains(" 0 problems"));
+    root(&["stop"]);
+    assert!(serve.0.wait().expect("our own child").success());
 }
 
 /// Returns the names of the variables that lines of a shell file set at their beginning.
