@@ -85,7 +85,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// What mount(8) asks for.
+/// Arguments of mount(8).
 #[derive(Debug)]
 struct Call {
     cluster: PathBuf,
