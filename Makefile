@@ -39,7 +39,7 @@ all: ## Build the command and the preload library (release)
 	@scripts/deps.sh build
 	$(CARGO) build --release -p weft-cli -p weft-preload -p weft-capi
 
-demo: ## Unmodified MPI programs on four servers, checked and measured, with the layout shown (10 to 15 minutes)
+demo: ## Scenes with unmodified MPI programs, checked and measured; each ends with what you saw (5 minutes after the build)
 	@scripts/deps.sh demo
 	@scripts/demo.sh
 

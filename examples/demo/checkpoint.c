@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
     int wrong = memcmp(field, got, len) != 0, all_wrong;
     MPI_Allreduce(&wrong, &all_wrong, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (rank == 0)
-        printf("checkpoint: %d ranks, %d MiB each: write+sync %.2f s, read %.2f s: %s\n", ranks, mib, wrote, read,
+        printf("checkpoint: %d ranks, %d MiB each: write+sync %.4f s, read %.4f s: %s\n", ranks, mib, wrote, read,
                all_wrong ? "WRONG BYTES" : "every byte is right");
     free(field);
     free(got);
