@@ -336,6 +336,19 @@ impl fmt::Display for Error {
                 std::io::Error::from_raw_os_error(d.errno.0),
                 d.errno
             ),
+            Self::Missing(m) if m.recorded == ByteLen::UNKNOWN => write!(
+                f,
+                "{}bytes from {} on may be lost: datafile {}.{} on target {} of server {} has {} bytes, and how many it had \
+                 when the disk was given up is unknown; run 'weft fsck' for a list of all losses, and restore the file \
+                 from a copy, or accept the loss with 'weft fsck --repair --accept-loss'",
+                About(&m.path),
+                m.range.0.0,
+                m.file,
+                m.object,
+                m.target.0,
+                m.server,
+                m.held.0,
+            ),
             Self::Missing(m) => write!(
                 f,
                 "{}bytes {} to {} are lost: datafile {}.{} on target {} of server {} has {} of {} bytes; \

@@ -23,6 +23,9 @@ impl<E: Env> State<E> {
         objects: &[(ObjectId, TargetId)],
     ) -> Result<()> {
         let core = &*self.session.core;
+        if version.ends.is_unfetched() {
+            self.refresh_recorded(version, FileOffset::ZERO).await?;
+        }
         let request = async |cap| core.datafile_metas(version.data, cap, objects).await;
         let metas = self.with_capability(version, request).await?;
         let found: Vec<_> = objects.iter().map(|(object, _)| *object).zip(metas).collect();

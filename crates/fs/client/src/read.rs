@@ -270,7 +270,10 @@ impl<E: Env> State<E> {
         let is_short = |transfer: &Transfer| {
             transfer.ended && read_to(transfer) < recorded.len_of(layout, transfer.sub.object)
         };
-        if size >= recorded.file_size(layout) && !transfers.iter().any(is_short) {
+        // Behind the known end of the file, there may have been bytes in a lost datafile of unknown length.
+        let ends_here = extent.offset.0.saturating_add(extent.len.0) > size.0;
+        let may_go_on = ends_here && recorded.any_unknown();
+        if size >= recorded.file_size(layout) && !may_go_on && !transfers.iter().any(is_short) {
             return Ok(size);
         }
         let lost = self.lost_datafiles(version).await?;
@@ -287,13 +290,20 @@ impl<E: Env> State<E> {
                 let start = FileOffset(extent.offset.0.saturating_add(at));
                 Err(self.session.core.missing(version.data, layout, start, short))
             }
-            None => Ok(lost
-                .iter()
-                .fold(size, |size, lost| size.max(layout.logical_end(lost.object, lost.recorded)))),
+            None => match lost.iter().find(|lost| lost.recorded == ByteLen::UNKNOWN) {
+                Some(short) if may_go_on => {
+                    let start = FileOffset(size.0.max(extent.offset.0));
+                    Err(self.session.core.missing(version.data, layout, start, short))
+                }
+                _ => Ok(lost.iter().fold(size, |size, lost| size.max(lost.end(layout)))),
+            },
         }
     }
 
     /// Returns the size of the file including lost bytes, and whether there are any.
+    ///
+    /// # Errors
+    /// `Missing`, if nobody knows how many bytes are lost.
     pub(crate) async fn size_in(&self, version: &LayoutVersion<E>) -> Result<(FileOffset, bool)> {
         if version.is_inline() {
             return self.inline_size().await.map(|size| (FileOffset(size.0), false));
@@ -309,7 +319,10 @@ impl<E: Env> State<E> {
             return Ok((size, false));
         }
         let lost = self.lost_datafiles(version).await?;
-        match lost.iter().map(|short| layout.logical_end(short.object, short.recorded)).max() {
+        if let Some(short) = lost.iter().find(|short| short.recorded == ByteLen::UNKNOWN) {
+            return Err(self.session.core.missing(version.data, layout, size, short));
+        }
+        match lost.iter().map(|short| short.end(layout)).max() {
             Some(end) => Ok((size.max(end), true)),
             // Another client truncated the file in the meantime.
             None => Ok((self.size_beyond(version, &mut Vec::new(), None).await?, false)),

@@ -14,8 +14,18 @@ pub(crate) struct ShortDatafile {
     pub(crate) target: TargetId,
     /// Current length.
     pub(crate) held: ByteLen,
-    /// Recorded length.
+    /// Recorded length; may be [`ByteLen::UNKNOWN`].
     pub(crate) recorded: ByteLen,
+}
+
+impl ShortDatafile {
+    /// Returns the end of the datafile's bytes in the file, as far as it is known.
+    pub(crate) fn end(&self, layout: &Layout) -> FileOffset {
+        match self.recorded {
+            ByteLen::UNKNOWN => layout.logical_end(self.object, self.held),
+            recorded => layout.logical_end(self.object, recorded),
+        }
+    }
 }
 
 /// Returns the datafiles of `layout` in `found` that are shorter than `recorded`.
@@ -54,7 +64,7 @@ impl<E: Env> Core<E> {
             object: short.object,
             held: short.held,
             recorded: short.recorded,
-            range: (start, layout.logical_end(short.object, short.recorded)),
+            range: (start, short.end(layout)),
             path: Vec::new(),
         }))
     }

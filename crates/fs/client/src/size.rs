@@ -12,7 +12,8 @@ use crate::short_datafiles::ShortDatafile;
 use weft_core::{ByteLen, FileId, FileOffset, Layout, LocalExtent, RecordedLens};
 use weft_env::Env;
 use weft_wire::meta::{
-    Attr, CollectedSize, HandleId, InodePath, LayoutSpec, MetaReply, MetaRequest, NO_EPOCH, OpenFlags,
+    Attr, CollectedSize, HandleId, InodePath, InvalidSize, LayoutSpec, MetaReply, MetaRequest, NO_EPOCH,
+    OpenFlags,
 };
 use weft_wire::{Capability, Errno};
 
@@ -233,6 +234,21 @@ impl<E: Env> Session<E> {
                 Err(error) if error.is_stale_layout() && backoff.wait(&self.core.env).await => {
                     attr = self.stat_again(attr).await?;
                 }
+                // The file may have been longer. Programs that read as many bytes as it seems to have must not succeed.
+                Ok((found, None)) if invalid_size.recorded.any_unknown() => {
+                    attr = self.stat_again(attr).await?;
+                    if attr.invalid_size.as_ref().is_some_and(|again| again.epoch == invalid_size.epoch) {
+                        let missing = self.unknown_end(&invalid_size, &found);
+                        match wait {
+                            SizeWait::Exact => return Err(missing),
+                            SizeWait::LastKnownWillDo => break (invalid_size, (found, Some(missing))),
+                        }
+                    }
+                    // Another client has truncated the file.
+                    if !backoff.wait(&self.core.env).await {
+                        return Err(self.unknown_end(&invalid_size, &found));
+                    }
+                }
                 Ok((mut found, error)) => {
                     let least = ByteLen(invalid_size.recorded.file_size(&invalid_size.layout).0);
                     if found.size >= least || error.is_some() {
@@ -281,6 +297,16 @@ impl<E: Env> Session<E> {
             let _ = self.validate_size(attr.file, invalid_size.epoch, invalid_size.cap, found).await;
         }
         Ok(LastKnown { attr, error: None, device: 0 })
+    }
+
+    /// Error for the end of a file that lost a datafile of unknown length.
+    fn unknown_end(&self, invalid_size: &InvalidSize, found: &CollectedSize) -> Error {
+        let layout = &invalid_size.layout;
+        let mut lens = invalid_size.recorded.of(layout);
+        let (object, target, recorded) =
+            lens.find(|(_, _, len)| *len == ByteLen::UNKNOWN).expect("some length is unknown");
+        let short = ShortDatafile { object, target, held: found.lens.len_of(layout, object), recorded };
+        self.core.missing(invalid_size.cap.file, layout, FileOffset(found.size.0), &short)
     }
 
     /// Asks again for the attributes that depend on the bytes. The others remain those of the first answer.

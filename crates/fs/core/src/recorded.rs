@@ -5,7 +5,8 @@ use crate::units::{ByteLen, FileOffset, ObjectId, TargetId};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A lower bound for the length of each datafile of a file. Zero means no record.
+/// A lower bound for the length of each datafile of a file. Zero means no record. [`ByteLen::UNKNOWN`] says that the datafile's
+/// disk was given up while nobody knew its length: any bytes may have been in it.
 ///
 /// The order is that of [`Layout::objects`]. Trailing zeros are omitted, so equal records have equal encodings.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
@@ -45,6 +46,19 @@ impl RecordedLens {
         layout.index_of(object).map_or(ByteLen::ZERO, |index| self.get(index))
     }
 
+    /// Whether the length of some datafile was unknown when its disk was given up.
+    pub fn any_unknown(&self) -> bool {
+        self.0.contains(&ByteLen::UNKNOWN)
+    }
+
+    /// Marks the datafile at `index` of [`Layout::objects`] as lost, with an unknown length.
+    pub fn mark_unknown(&mut self, index: usize) {
+        if self.0.len() <= index {
+            self.0.resize(index + 1, ByteLen::ZERO);
+        }
+        self.0[index] = ByteLen::UNKNOWN;
+    }
+
     /// Raises each length to that in `other` if larger; returns true if any was raised.
     pub fn raise(&mut self, other: &Self) -> bool {
         if self.0.len() < other.0.len() {
@@ -70,9 +84,10 @@ impl RecordedLens {
         lowered
     }
 
-    /// Returns the minimum size of a file whose datafiles have these lengths.
+    /// Returns the minimum size of a file whose datafiles have these lengths. Unknown lengths do not count.
     pub fn file_size(&self, layout: &Layout) -> FileOffset {
-        layout.file_size(self.of(layout).map(|(object, _, len)| (object, len)))
+        let known = self.of(layout).filter(|(_, _, len)| *len != ByteLen::UNKNOWN);
+        layout.file_size(known.map(|(object, _, len)| (object, len)))
     }
 }
 
@@ -112,6 +127,19 @@ mod tests {
         assert_eq!(record, lens(&[10, 2]));
         assert!(record.lower(&layout(), FileOffset(0)) && record.is_empty());
         assert_eq!(record.file_size(&layout()), FileOffset(0));
+    }
+
+    #[test]
+    fn an_unknown_length_is_longer_than_any_and_does_not_count_for_the_size() {
+        let mut record = lens(&[10]);
+        assert!(!record.any_unknown());
+        record.mark_unknown(2);
+        assert_eq!(record, RecordedLens::new(vec![ByteLen(10), ByteLen(0), ByteLen::UNKNOWN]));
+        assert!(record.any_unknown());
+        assert_eq!(record.file_size(&layout()), FileOffset(10));
+        assert!(!record.raise(&lens(&[0, 0, 7])) && record.any_unknown());
+        assert!(record.lower(&layout(), FileOffset(25)) && !record.any_unknown());
+        assert_eq!(record, lens(&[10, 0, 5]), "as long as it can be in a file of this size");
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub enum Mutant {
     StaleChecksum,
     /// A datafile that is missing or shorter than recorded reads as a hole.
     LossAsHole,
+    /// When a disk is given up, datafiles of unknown length are not marked as lost.
+    ForgottenRecord,
     /// A target attaches whatever its tokens are, so that older copies are accepted.
     UncheckedIdentity,
     /// The metadata service claims file ids of other incarnations, so that their datafiles are removed.
@@ -125,7 +127,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 57] = [
+    pub const ALL: [Self; 58] = [
         Self::UnsyncedReply,
         Self::EarlyCommit,
         Self::TornCommit,
@@ -164,6 +166,7 @@ impl Mutant {
         Self::KeptName,
         Self::StaleChecksum,
         Self::LossAsHole,
+        Self::ForgottenRecord,
         Self::UncheckedIdentity,
         Self::ForgottenLineage,
         Self::TornMapEntry,

@@ -187,10 +187,12 @@ impl<E: Env> Registrar<E> {
         let (uuid, to) = (identity.uuid, identity.latest);
         let attach = MetaRequest::AttachTarget { target: spec.id, uuid, from, to, place };
         match self.request(spec.id, attach).await? {
-            MetaReply::Done => {
+            MetaReply::Attached { capabilities_from_s } => {
                 // From now on only this token is valid: metadata with the previous one is an older copy.
                 found.store(&Identity { previous: to, ..identity }).await?;
-                Ok(Attached::Yes(Box::new(found.open().await?)))
+                let target = found.open().await?;
+                target.refuse_before(capabilities_from_s);
+                Ok(Attached::Yes(Box::new(target)))
             }
             other => Err(unexpected(spec.id, &other)),
         }

@@ -559,7 +559,10 @@ impl<E: Env> DataService<E> {
         if lets_pass || !served.tiered.target().is_sealed(cap.file, cap.expires_s) {
             return Ok(());
         }
-        let detail = format!("file {} has moved, or is moving, to another layout", cap.file);
+        let detail = format!(
+            "file {} has moved, or is moving, to another layout, or a blank disk has become a target since it was opened",
+            cap.file
+        );
         Err(WireError::new(Errno::EREMCHG, detail))
     }
 

@@ -569,6 +569,11 @@ impl<E: Env> Target<E> {
         })
     }
 
+    /// Refuses the capabilities of all files that end before `before_s`, in seconds since 1970, until the target is closed.
+    pub fn refuse_before(&self, before_s: u64) {
+        self.seals.put_every(before_s);
+    }
+
     /// Returns true if a capability of `file` that ends at `expires_s` is [sealed](Self::seal).
     #[inline]
     pub fn is_sealed(&self, file: FileId, expires_s: u64) -> bool {

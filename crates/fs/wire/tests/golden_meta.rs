@@ -542,6 +542,7 @@ fn encoded_replies_match_the_golden_bytes() {
         MetaReply::Recorded { data: FileId(77).of_generation(3), epoch: 300, lens: recorded() },
         MetaReply::TargetVerdict(TargetVerdict::Attach(token(5))),
         MetaReply::TargetVerdict(TargetVerdict::Join),
+        MetaReply::Attached { capabilities_from_s: 1_790_000_000 },
         MetaReply::TargetVerdict(TargetVerdict::Refused(TargetRefusal::Foreign { found: ClusterId(299) })),
         MetaReply::TargetVerdict(TargetVerdict::Refused(TargetRefusal::Diverged)),
         MetaReply::Targets {

@@ -52,6 +52,7 @@ fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
         compression: Some(false),
         damage: Some(false),
         disks: Some(false),
+        loses: Some(false),
         ..Options::default()
     };
     let ssds = Options { ibridge: Some(true), ..off };
@@ -87,6 +88,7 @@ fn seeds_and_options(mutant: Mutant) -> (Range<u64>, Options) {
         }
         Mutant::IgnoredByteLease => (rare(0), Options { inline: Some(true), ..off }),
         Mutant::LossAsHole => (0..SEEDS_MAX, Options { damage: Some(true), ..off }),
+        Mutant::ForgottenRecord => (0..SEEDS_MAX, Options { loses: Some(true), ..off }),
         Mutant::UncheckedIdentity => (0..SEEDS_MAX, Options { disks: Some(true), ..off }),
         Mutant::PageCachedTwice
         | Mutant::DroppedDirtyRange

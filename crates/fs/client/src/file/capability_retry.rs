@@ -100,6 +100,10 @@ impl<'a, E: Env> LayoutRetry<'a, E> {
             return Ok(());
         }
         let cap = state.renew().await?;
+        if cap.file == version.data {
+            // Perhaps a blank disk has replaced a lost one, which refuses the capabilities issued before.
+            version.ends.expire();
+        }
         let is_fresher = before.is_none_or(|before| before.expires_s < cap.expires_s);
         if cap.file != version.data || is_fresher || self.backoff.wait(&state.session.core.env).await {
             return Ok(());

@@ -12,7 +12,7 @@ pub(crate) struct DatafileEnds {
     /// Ends of the writes through this open file; empty when it is not open for writing.
     written: Vec<DatafileWrites>,
     /// Whether some datafiles must be checked before their first write.
-    checks: bool,
+    checks: AtomicBool,
     recorded: Mutex<Recorded>,
 }
 
@@ -49,6 +49,7 @@ impl DatafileEnds {
         }
         let (recorded, restarts) = recorded.map_or((None, 0), |(lens, restarts)| (Some(lens), restarts));
         let size = recorded.as_ref().map_or(FileOffset::ZERO, |lens| lens.file_size(layout));
+        let any = recorded.as_ref().is_some_and(|lens| !lens.is_empty());
         let len = |index| recorded.as_ref().map_or(ByteLen::ZERO, |lens| lens.get(index));
         let column = |index| DatafileWrites {
             end: AtomicU64::new(0),
@@ -57,7 +58,7 @@ impl DatafileEnds {
         Self {
             starts,
             written: (0..count).map(column).collect(),
-            checks: writes && size > FileOffset::ZERO,
+            checks: AtomicBool::new(writes && any),
             recorded: Mutex::new(Recorded { lens: recorded, size, restarts }),
         }
     }
@@ -83,12 +84,19 @@ impl DatafileEnds {
     /// Writing to a datafile that has lost bytes would turn the lost bytes into a hole.
     #[inline]
     pub(crate) fn unchecked(&self, subs: &[SubRequest]) -> Vec<(ObjectId, TargetId)> {
-        if !self.checks {
+        if !self.checks.load(Relaxed) {
             return Vec::new();
         }
         let is_unchecked =
             |sub: &&SubRequest| self.column(sub.object).is_some_and(|column| !column.checked.load(Relaxed));
         subs.iter().filter(is_unchecked).map(|sub| (sub.object, sub.target)).collect()
+    }
+
+    /// Forgets the records and all checks, because a datafile may have been lost since.
+    pub(crate) fn expire(&self) {
+        self.recorded.lock().lens = None;
+        self.written.iter().for_each(|column| column.checked.store(false, Relaxed));
+        self.checks.store(!self.written.is_empty(), Relaxed);
     }
 
     /// Marks the datafile of `object` as being as long as recorded.
@@ -132,6 +140,11 @@ impl DatafileEnds {
         recorded.lens = Some(lens);
         recorded.size = size;
         recorded.restarts = restarts;
+    }
+
+    /// Returns whether the records were never fetched, or have expired.
+    pub(crate) fn is_unfetched(&self) -> bool {
+        self.recorded.lock().lens.is_none()
     }
 
     /// Returns whether the records were never fetched, or fetched before a server restarted.

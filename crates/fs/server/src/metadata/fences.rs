@@ -53,6 +53,11 @@ impl Fences {
         self.start.before_s > 0 || self.every > 0 || !self.files.is_empty()
     }
 
+    /// Latest fence of any file.
+    pub(super) fn latest_s(&self) -> u64 {
+        self.files.values().copied().fold(self.every.max(self.start.before_s), u64::max)
+    }
+
     /// Fence that a file of earlier starts would have if this start had been at `now_s`; 0 for other files. That of the next
     /// start is later.
     pub(super) fn of_start(&self, file: FileId, now_s: u64) -> u64 {
@@ -81,6 +86,7 @@ mod tests {
         );
         fences.put(FileId(12), 150, 50);
         fences.put(FileId(12), 120, 50);
+        assert_eq!(fences.latest_s(), 150);
         fences.put(FileId(9), 120, 50);
         assert_eq!(
             (fences.of_start(FileId(9), 30), fences.of_start(FileId(9), 70), fences.of_start(FileId(12), 70)),

@@ -180,7 +180,11 @@ impl Core {
         let expires_s = self.moves.end_of(data, now, || {
             let usual_s = now_s + self.capability_life_s;
             self.granted_latest_s.fetch_max(usual_s, Ordering::Relaxed);
-            usual_s.max(self.fence_of(data.inode(), now)).max(self.data_fences.lock().of(data, now_s))
+            let of_data_s = self.data_fences.lock().of(data, now_s);
+            usual_s
+                .max(self.fence_of(data.inode(), now))
+                .max(of_data_s)
+                .max(self.registry.capabilities_from_s())
         });
         self.secret.grant(session, data, rights, expires_s)
     }
@@ -210,12 +214,21 @@ impl Core {
         self.data_fences.lock().of(data, seconds(now))
     }
 
+    /// Time by which all capabilities end that were issued until `now`, in seconds since 1970.
+    pub(super) fn capabilities_end_by_s(&self, now: Timestamp) -> u64 {
+        let fences_s = self.fences.lock().latest_s().max(self.data_fences.lock().latest_s());
+        let usual_s =
+            self.granted_latest_s.load(Ordering::Relaxed).max(seconds(now) + self.capability_life_s);
+        usual_s.max(fences_s).max(self.registry.capabilities_from_s())
+    }
+
     /// Latest end of any capability for the file that no fence of its datafiles postponed. Those that were postponed
     /// for other files do not count; otherwise each fence would be much later than the one before.
     fn latest_s(&self, file: FileId, now: Timestamp) -> u64 {
         let usual_s =
             self.granted_latest_s.load(Ordering::Relaxed).max(seconds(now) + self.capability_life_s);
-        usual_s.max(self.fence_of(file, now))
+        // Targets refuse capabilities that end earlier.
+        usual_s.max(self.fence_of(file, now)).max(self.registry.capabilities_from_s())
     }
 
     /// Fence of `file`; 0 if there is none.

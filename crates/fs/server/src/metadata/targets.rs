@@ -6,10 +6,11 @@ use super::fault::{Fault, Outcome};
 use super::moves::move_destinations;
 use super::op::Op;
 use super::serve::Call;
-use super::tables::{put_row, row};
+use super::tables::{file_of_key, put_inode, put_row, row};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::{AttachToken, ClusterId, Layout, TargetId, TargetState, TargetUuid};
 use weft_env::Env;
 use weft_env::mutants::{Mutant, is_seeded};
@@ -22,6 +23,8 @@ use weft_wire::{ClusterMap, Errno};
 
 /// Counter row that exists once the table of targets has been created.
 const REGISTRY: &[u8] = b"registry";
+/// Counter row: see [`Registry::capabilities_from_s`].
+const CAPABILITIES_FROM: &[u8] = b"capabilities-from";
 
 /// The recorded targets, in memory.
 pub(super) struct Registry {
@@ -29,6 +32,9 @@ pub(super) struct Registry {
     pub cluster: ClusterId,
     /// Whether all targets of the cluster map take new files without having joined.
     is_off: bool,
+    /// Time in seconds since 1970 before which no capability ends that was issued since a blank disk last became a target.
+    /// Targets refuse earlier ones, so that no client writes to a blank disk before it knows what is lost.
+    capabilities_from_s: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -88,13 +94,25 @@ impl Registry {
             );
             return Err(Fault::new(Errno::EINVAL, detail));
         }
-        let registry = Self { cluster: identity.id, is_off, state: Mutex::default() };
+        let capabilities_from_s = row::<u64>(t, Table::Counters, CAPABILITIES_FROM)?.unwrap_or(0).into();
+        let registry = Self { cluster: identity.id, is_off, capabilities_from_s, state: Mutex::default() };
         {
             let mut state = registry.state.lock();
             (state.named, state.rows) = (named, rows);
         }
         registry.update_closed();
         Ok(registry)
+    }
+
+    /// Time before which no new capability may end, in seconds since 1970.
+    pub fn capabilities_from_s(&self) -> u64 {
+        self.capabilities_from_s.load(Ordering::Acquire)
+    }
+
+    /// Separates the capabilities issued so far, all of which end before `from_s`, from later ones.
+    fn separate_capabilities(&self, t: &mut dyn Transaction, from_s: u64) {
+        put_row(t, Table::Counters, CAPABILITIES_FROM, &from_s);
+        self.capabilities_from_s.fetch_max(from_s, Ordering::AcqRel);
     }
 
     /// Takes the targets of a new cluster map.
@@ -193,6 +211,28 @@ fn targets_of_files(s: &dyn Snapshot) -> Outcome<BTreeSet<TargetId>> {
     Ok(found)
 }
 
+/// Marks the datafiles on a lost target whose lengths are not all on record: those of files that may have been written since
+/// their size was last valid. The records of other files are complete.
+fn mark_unknown_lens(t: &mut dyn Transaction, target: TargetId) -> Outcome<()> {
+    let mut marked = Vec::new();
+    t.scan(Table::Inodes, Bound::Unbounded, &mut |key, value| {
+        let mut inode: Inode = value.open(Table::Inodes, key)?;
+        if let Node::Regular { layout, recorded, is_size_valid: false, is_inline: false, .. } =
+            &mut inode.node
+        {
+            let lost = layout.objects().enumerate().filter(|(_, (_, of))| *of == target);
+            let lost: Vec<usize> = lost.map(|(index, _)| index).collect();
+            if !lost.is_empty() && !is_seeded(Mutant::ForgottenRecord) {
+                lost.into_iter().for_each(|index| recorded.mark_unknown(index));
+                marked.push((file_of_key(key), inode));
+            }
+        }
+        Ok(Scan::Next)
+    })?;
+    marked.iter().for_each(|(file, inode)| put_inode(t, *file, inode));
+    Ok(())
+}
+
 /// Whether a target with this record may use the directory that the claim describes.
 fn check_claim(row: Option<&TargetRow>, claim: &TargetClaim, format: bool, own: ClusterId) -> TargetVerdict {
     use TargetRefusal as R;
@@ -277,12 +317,14 @@ impl Op<'_> {
         (from, to): (Option<AttachToken>, AttachToken),
         place: Option<TargetPlace>,
     ) -> Outcome<MetaReply> {
+        let registry = &self.core.registry;
         let found = row::<TargetRow>(t, Table::Targets, &target_key(target))?;
+        let is_repeated = found.as_ref().is_some_and(|row| (row.uuid, row.token) == (uuid, to));
         let state = match (&found, from) {
             (None, None) => TargetState::Active,
             (Some(row), None) if row.state == TargetState::Joining && row.uuid != uuid => TargetState::Active,
             // A repeated request after a lost reply.
-            (Some(row), _) if (row.uuid, row.token) == (uuid, to) => row.state,
+            (Some(row), _) if is_repeated => row.state,
             (Some(row), Some(from))
                 if row.token == from
                     && (row.uuid == uuid || row.uuid.is_none())
@@ -295,9 +337,12 @@ impl Op<'_> {
                 return Err(Fault::new(Errno::EAGAIN, detail));
             }
         };
-        self.core.registry.put(t, target, TargetRow { uuid, state, token: to, accepts: false });
+        if from.is_none() && !is_repeated {
+            registry.separate_capabilities(t, self.core.capabilities_end_by_s(self.now) + 1);
+        }
+        registry.put(t, target, TargetRow { uuid, state, token: to, accepts: false });
         self.place_target(t, target, place)?;
-        Ok(MetaReply::Done)
+        Ok(MetaReply::Attached { capabilities_from_s: registry.capabilities_from_s() })
     }
 
     pub(super) fn targets(&self) -> MetaReply {
@@ -381,7 +426,10 @@ impl Op<'_> {
             }
             (TargetChange::Drain, Some(row)) => TargetRow { state: TargetState::Draining, ..row },
             (TargetChange::Activate, Some(row)) => TargetRow { state: TargetState::Active, ..row },
-            (TargetChange::Replace { .. }, Some(row)) => {
+            (TargetChange::Replace { data_lost }, Some(row)) => {
+                if data_lost {
+                    mark_unknown_lens(t, target)?;
+                }
                 TargetRow { state: TargetState::Joining, token: AttachToken::NONE, accepts: false, ..row }
             }
             (TargetChange::Remove, Some(row)) if row.state == TargetState::Active => {

@@ -164,7 +164,7 @@ impl World {
             (other, from) => panic!("{target}: {other:?}, {from:?}"),
         }
         let reply = self.ask(MetaRequest::AttachTarget { target, uuid, from, to, place }).await;
-        assert_eq!(reply, MetaReply::Done, "{target}");
+        assert!(matches!(reply, MetaReply::Attached { .. }), "{target}: {reply:?}");
         self.known.tokens.insert(target, to);
         self.known.states.entry(target).or_insert(TargetState::Active);
         self.known.attached.insert(target, (name.to_owned(), class));

@@ -11,7 +11,7 @@ use super::fences::{RECORD_LEN, decode, encode};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::{ByteLen, FileId, LocalOffset};
 use weft_env::{Dir, Env, File, OpenMode};
 
@@ -23,6 +23,8 @@ const SEALS_MAX: usize = 1 << 18;
 pub(super) struct Seals<E: Env> {
     /// True if there is any seal; without one, requests skip the lock.
     any: AtomicBool,
+    /// Seal of all files, in seconds since 1970. The metadata server remembers it.
+    every_s: AtomicU64,
     inner: Mutex<Inner<E>>,
 }
 
@@ -61,14 +63,22 @@ impl<E: Env> Seals<E> {
             Err(error) => return Err(error),
         }
         let any = AtomicBool::new(!seals.is_empty());
-        Ok(Self { any, inner: Mutex::new(Inner { seals, file: kept, end }) })
+        Ok(Self { any, every_s: AtomicU64::new(0), inner: Mutex::new(Inner { seals, file: kept, end }) })
     }
 
     /// Returns true if a capability of `file` that ends at `expires_s` is sealed.
     #[inline]
     pub fn refuse(&self, file: FileId, expires_s: u64) -> bool {
+        if expires_s < self.every_s.load(Ordering::Relaxed) {
+            return true;
+        }
         self.any.load(Ordering::SeqCst)
             && self.inner.lock().seals.get(&file).is_some_and(|before_s| expires_s < *before_s)
+    }
+
+    /// Seals all files.
+    pub fn put_every(&self, before_s: u64) {
+        self.every_s.fetch_max(before_s, Ordering::Relaxed);
     }
 
     /// Sets a seal durably.

@@ -329,6 +329,12 @@ pub enum MetaReply {
         /// Number of the server.
         server: ServerId,
     },
+    /// Reply to `AttachTarget`.
+    Attached {
+        /// The target refuses capabilities that end earlier, in seconds since 1970: they were issued before a blank disk
+        /// became a target, perhaps in place of a lost one, and their holders may not know of the loss.
+        capabilities_from_s: u64,
+    },
 }
 
 /// Bytes of an inline file, for the client that copies them to datafiles.

@@ -451,7 +451,7 @@ pub enum MetaRequest {
         format: bool,
     },
     /// Records that a target attached, after the target has stored the token `to`. Reserved for servers (M). Reply:
-    /// `Done`.
+    /// `Attached`.
     AttachTarget {
         /// Number of the target in the cluster file.
         target: TargetId,

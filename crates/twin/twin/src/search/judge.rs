@@ -212,6 +212,12 @@ impl Judge {
         is_lost
     }
 
+    /// Whether `error` reports missing bytes of a file that had a datafile on a disk that was given up.
+    fn is_lost_with_disk(&self, error: &Error) -> bool {
+        let Error::Missing(missing) = error else { return false };
+        self.state.lock().damaged.contains(&missing.file.inode())
+    }
+
     /// A datafile of this file was damaged.
     pub fn damaged(&self, file: FileId) {
         self.state.lock().damaged.insert(file);
@@ -342,7 +348,7 @@ impl Judge {
             self.hit("ssd: lost bytes");
             return true;
         }
-        if self.is_lost_with_power(error) {
+        if self.is_lost_with_power(error) || self.is_lost_with_disk(error) {
             return true;
         }
         // After a fault of its disk, the log fails until its server is started again, however long that takes.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use weft_core::{FileId, Nanos};
+use weft_core::{FileId, Nanos, TargetId};
 use weft_env::Env;
 use weft_env::sim::{DiskFaults, NetworkFaults, Rng, SimEnv, SimpleDisk, SpareDisk};
 use weft_store::compressed::MAP_SUFFIX;
@@ -248,6 +248,37 @@ impl Nemesis {
             self.judge.say(|| format!("DAMAGE: {name} of target {target}, {len} bytes, of file {file}"));
             self.judge.damaged(*file);
         }
+    }
+
+    /// Loses the disk of a target: an administrator gives it up and puts a blank one in its place. Perhaps the metadata server
+    /// is killed before, which then does not know the latest closes.
+    pub async fn lose_target(&mut self, env: &SimEnv) {
+        let mut dice = Rng::new(self.rng.clone().next_u64() ^ 0x0001_0575);
+        let cluster = Arc::clone(&self.cluster);
+        // A blank disk beside an SSD gets none of the bytes that the SSD has of the disk before it.
+        let without_ssd = |target: &usize| cluster.plan.ssds[*target].is_none();
+        let targets: Vec<usize> = (0..cluster.plan.targets()).filter(without_ssd).collect();
+        if targets.is_empty() {
+            return;
+        }
+        let target = pick(&mut dice, &targets);
+        let server = cluster.plan.server_of(target);
+        for killed in [Some(server), (server != 0 && dice.below(2) == 0).then_some(0)].into_iter().flatten() {
+            cluster.kill(killed);
+            self.went_down(killed);
+        }
+        let blank = cluster.control.blank_disk(Box::new(SimpleDisk::default()));
+        let machine = &cluster.machines[cluster.plan.servers[server]];
+        drop(cluster.control.swap_disk(machine, &target_path(target), blank));
+        self.judge.say(|| format!("FAULT: the disk of target {target} of s{server} is lost"));
+        self.judge.hit("fault: a disk is lost and given up");
+        self.heal_all(env).await;
+        if let Err(error) = repair::give_up(&cluster, &self.judge, TargetId(target as u32)).await {
+            return self.judge.violated("everything proceeds after the faults", error.to_string());
+        }
+        cluster.kill(server);
+        self.went_down(server);
+        self.heal_all(env).await;
     }
 
     /// Stops a server, makes backups of its disks and perhaps swaps one of them for a blank disk or an older backup.

@@ -161,6 +161,8 @@ pub struct Plan {
     pub damage: bool,
     /// Whether an administrator swaps disks of stopped servers by mistake, and later puts the right ones back.
     pub disks: bool,
+    /// Whether a disk is lost at the end, given up, and replaced by a blank one.
+    pub loses: bool,
     /// Machine of each client.
     pub clients: Vec<usize>,
     /// Number of concurrent programs of each client.
@@ -329,6 +331,8 @@ impl Plan {
         let damage = damage.unwrap_or(false);
         let with_disks = rng.clone().next_u64() >> 37 & 3 == 1;
         let disks = disks.unwrap_or(with_disks);
+        let with_loss = rng.clone().next_u64() >> 19 & 3 == 1;
+        let loses = !damage && !replicas && options.loses.unwrap_or(with_loss);
         let mut caching = rng.clone();
         let with_cache = caching.next_u64() >> 53 & 3 == 1;
         let with_cache = cache.unwrap_or(with_cache);
@@ -365,6 +369,7 @@ impl Plan {
             compression,
             damage,
             disks,
+            loses,
             leases: rng.below(4) > 0,
             transports,
             tasks: 1 + rng.below(2) as usize,

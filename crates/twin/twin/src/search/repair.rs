@@ -1,4 +1,4 @@
-//! An administrator who runs `weft fsck --repair --delete-orphans` on the wrong metadata by mistake.
+//! An administrator who runs `weft fsck --repair --delete-orphans` on the wrong metadata by mistake, or gives up a disk.
 
 use super::cluster::Cluster;
 use super::judge::Judge;
@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weft_client::{Client, Error};
-use weft_core::{FileId, Nanos, TargetId};
+use weft_core::{FileId, Layout, Nanos, TargetId};
 use weft_env::Env;
 use weft_env::sim::SimEnv;
 use weft_wire::data::DatafileId;
+use weft_wire::meta::TargetChange;
 
 /// Number of entries per request.
 const PAGE: u32 = 100;
@@ -34,6 +35,25 @@ pub fn begin(cluster: &Arc<Cluster>, judge: &Judge, is_over: Arc<AtomicBool>) {
     };
     // Spawning fails on a machine without power. Then there is no repair.
     let _ = env.spawn("repair", task);
+}
+
+/// Gives up the data of a target, as `weft target replace --data-lost` does. The files with datafiles there are damaged.
+pub async fn give_up(cluster: &Arc<Cluster>, judge: &Judge, target: TargetId) -> Result<(), Error> {
+    let client = cluster.client(cluster.plan.servers[0], CLIENT + 1, 0);
+    let mut after = FileId(0);
+    loop {
+        let page = client.scan_inodes(after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = last.file;
+        for inode in page {
+            let mut places = inode.layout.iter().flat_map(Layout::objects);
+            if !inode.is_inline && places.any(|(_, of)| of == target) {
+                judge.damaged(inode.file.inode());
+            }
+        }
+    }
+    client.change_target(target, TargetChange::Replace { data_lost: true }).await?;
+    Ok(())
 }
 
 /// Removes every datafile whose file is unknown, unless another incarnation of the metadata may own it.

@@ -63,6 +63,8 @@ pub struct Options {
     /// Whether an administrator swaps disks of stopped servers by mistake, and later puts the right ones back. `None`:
     /// the seed decides.
     pub disks: Option<bool>,
+    /// Whether a disk is lost at the end, given up, and replaced by a blank one. `None`: the seed decides.
+    pub loses: Option<bool>,
     /// Whether to search a job with I/O delegates instead of a cluster.
     pub delegates: bool,
     /// Whether to keep the history of all operations.
@@ -235,6 +237,14 @@ impl SearchRun {
         self.wait_for_programs(&mut nemesis).await;
         if self.judge.violation().is_some() {
             return;
+        }
+        // Programs still have their files open, so that the lengths of some datafiles are not on record.
+        if cluster.plan.loses {
+            nemesis.lose_target(&self.env).await;
+            self.env.sleep(QUIESCE_TIME).await;
+            if self.judge.violation().is_some() {
+                return;
+            }
         }
         self.processes.clear();
         self.env.sleep(Nanos::from_s(60)).await;

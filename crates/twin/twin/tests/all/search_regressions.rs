@@ -146,6 +146,7 @@ const AS_DECIDED: Options = Options {
     compression: Some(false),
     damage: Some(false),
     disks: Some(false),
+    loses: Some(false),
     delegates: false,
     verbose: false,
     steps_max: None,

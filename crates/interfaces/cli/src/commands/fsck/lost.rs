@@ -77,7 +77,7 @@ impl Check<'_> {
                 let is_same = |now: &&ScannedInode| (now.file, now.epoch) == (inode.file, inode.epoch);
                 match after.iter().find(is_same) {
                     _ if all.is_empty() => {}
-                    Some(now) => self.report_loss(now, all)?,
+                    Some(now) => self.report_loss(now, all, &own)?,
                     None => suspects.push(inode.file.inode()),
                 }
             }
@@ -116,18 +116,40 @@ impl Check<'_> {
         Ok(found)
     }
 
-    fn report_loss(&mut self, inode: &ScannedInode, all: Vec<Lost>) -> Result<(), Failure> {
+    fn report_loss(&mut self, inode: &ScannedInode, all: Vec<Lost>, own: &Parts) -> Result<(), Failure> {
         let Some(layout) = &inode.layout else { return Ok(()) };
         let name = self.name(inode);
         let mut repaired = false;
         if self.repair && self.accept_loss {
             // Truncate to the present length, so that missing bytes become a hole.
-            let size = inode.size.max(ByteLen(inode.recorded.file_size(layout).0));
+            let held = own
+                .iter()
+                .filter(|((object, _), len)| **len != ByteLen::UNKNOWN && layout.index_of(*object).is_some());
+            let held = layout.file_size(held.map(|((object, _), len)| (*object, *len)));
+            let size = inode.size.max(ByteLen(inode.recorded.file_size(layout).max(held).0));
             block_on(self.weft.client.accept_loss(&inode_path(inode), size))
                 .map_err(|error| Failure::new(&name, why(&error)))?;
             repaired = true;
         }
         for Lost { object, target, held, recorded } in all {
+            let server = self.map.server_of(target).map(|server| self.map.server(server).name.clone());
+            let datafile = format!(
+                "datafile {}.{object} on target {} of server {} has {}",
+                inode.file,
+                target.0,
+                server.unwrap_or_default(),
+                held.0
+            );
+            if recorded == ByteLen::UNKNOWN {
+                let from = layout.file_pieces(object, LocalExtent::new(held.0, 1)).next();
+                let text = format!(
+                    "{name}: bytes from {} on may be lost: {datafile} bytes, and how many it had when the disk was given up \
+                     is unknown",
+                    from.map_or(0, |piece| piece.offset.0)
+                );
+                self.problem(&text, repaired);
+                continue;
+            }
             let local = LocalExtent::new(held.0, recorded.0 - held.0);
             let mut pieces = layout.file_pieces(object, local);
             let ranges: Vec<String> = (&mut pieces)
@@ -136,14 +158,9 @@ impl Check<'_> {
                 .collect();
             let more = pieces.count();
             let more = if more > 0 { format!(" and {more} more ranges") } else { String::new() };
-            let server = self.map.server_of(target).map(|server| self.map.server(server).name.clone());
             let text = format!(
-                "{name}: bytes {}{more} are lost: datafile {}.{object} on target {} of server {} has {} of {} bytes",
+                "{name}: bytes {}{more} are lost: {datafile} of {} bytes",
                 ranges.join(", "),
-                inode.file,
-                target.0,
-                server.unwrap_or_default(),
-                held.0,
                 recorded.0
             );
             self.problem(&text, repaired);

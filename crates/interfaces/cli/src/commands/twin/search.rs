@@ -117,6 +117,9 @@ pub struct Search {
     /// decides]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     disks: Option<bool>,
+    /// Whether a disk is lost at the end, given up, and replaced by a blank one [default: each seed decides]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    loses: Option<bool>,
     /// Search jobs with I/O delegates instead of clusters [default: off]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     delegates: Option<bool>,
@@ -180,6 +183,7 @@ impl Search {
             compression: self.compress,
             damage: self.damage,
             disks: self.disks,
+            loses: self.loses,
             delegates: self.delegates == Some(true),
             verbose: self.verbose,
             steps_max: self.steps_max,
@@ -285,6 +289,7 @@ impl Search {
             ("compress", options.compression),
             ("damage", options.damage),
             ("disks", options.disks),
+            ("loses", options.loses),
             ("delegates", options.delegates.then_some(true)),
         ];
         for (name, is_on) in switches {
