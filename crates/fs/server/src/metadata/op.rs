@@ -176,6 +176,7 @@ impl Core {
     /// Issues a capability for the datafiles `data`.
     fn grant(&self, session: BoundSession, data: FileId, rights: Rights, now: Timestamp) -> Capability {
         let now_s = seconds(now);
+        self.registry.note_grant();
         // No capability for a sealed file outlasts the seal.
         let expires_s = self.moves.end_of(data, now, || {
             let usual_s = now_s + self.capability_life_s;

@@ -10,7 +10,7 @@ use super::tables::{file_of_key, put_inode, put_row, row};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weft_core::{AttachToken, ClusterId, Layout, TargetId, TargetState, TargetUuid};
 use weft_env::Env;
 use weft_env::mutants::{Mutant, is_seeded};
@@ -35,6 +35,8 @@ pub(super) struct Registry {
     /// Time in seconds since 1970 before which no capability ends that was issued since a blank disk last became a target.
     /// Targets refuse earlier ones, so that no client writes to a blank disk before it knows what is lost.
     capabilities_from_s: AtomicU64,
+    /// Whether capabilities may have been issued since then.
+    has_granted: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -62,7 +64,8 @@ impl Registry {
         is_off: bool,
     ) -> Outcome<Self> {
         let named: BTreeSet<TargetId> = map.targets.iter().map(|entry| entry.id).collect();
-        if row::<()>(t, Table::Counters, REGISTRY)?.is_none() {
+        let is_new = row::<()>(t, Table::Counters, REGISTRY)?.is_none();
+        if is_new {
             if identity.was_version_1 {
                 // Disks of version 1 have no identity. The first disk of each target that attaches gets one.
                 for target in targets_with_data(t)?.union(&named) {
@@ -95,7 +98,13 @@ impl Registry {
             return Err(Fault::new(Errno::EINVAL, detail));
         }
         let capabilities_from_s = row::<u64>(t, Table::Counters, CAPABILITIES_FROM)?.unwrap_or(0).into();
-        let registry = Self { cluster: identity.id, is_off, capabilities_from_s, state: Mutex::default() };
+        let registry = Self {
+            cluster: identity.id,
+            is_off,
+            capabilities_from_s,
+            has_granted: (!is_new || identity.was_version_1).into(),
+            state: Mutex::default(),
+        };
         {
             let mut state = registry.state.lock();
             (state.named, state.rows) = (named, rows);
@@ -107,6 +116,14 @@ impl Registry {
     /// Time before which no new capability may end, in seconds since 1970.
     pub fn capabilities_from_s(&self) -> u64 {
         self.capabilities_from_s.load(Ordering::Acquire)
+    }
+
+    /// Registers that a capability is issued.
+    #[inline]
+    pub fn note_grant(&self) {
+        if !self.has_granted.load(Ordering::Relaxed) {
+            self.has_granted.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Separates the capabilities issued so far, all of which end before `from_s`, from later ones.
@@ -337,7 +354,7 @@ impl Op<'_> {
                 return Err(Fault::new(Errno::EAGAIN, detail));
             }
         };
-        if from.is_none() && !is_repeated {
+        if from.is_none() && !is_repeated && registry.has_granted.swap(false, Ordering::AcqRel) {
             registry.separate_capabilities(t, self.core.capabilities_end_by_s(self.now) + 1);
         }
         registry.put(t, target, TargetRow { uuid, state, token: to, accepts: false });
