@@ -227,7 +227,7 @@ fn no_documented_administration_turns_lost_bytes_into_others() {
         }
         model.check();
         lost += model.suspects.len();
-        // Whoever accepts the loss gets readable files.
+        // After the loss is accepted, all files can be read.
         model.tries(&["fsck", "--repair", "--accept-loss"]);
         for path in model.files.keys().cloned().collect::<Vec<_>>() {
             assert!(model.tries(&["cat", &path]), "{}", model.said(&path));

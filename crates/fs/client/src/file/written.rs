@@ -61,7 +61,8 @@ impl Written {
         self.unreported.store(true, Relaxed);
     }
 
-    /// Records, before mounts are told of all writes so far, that they have been.
+    /// Records that mounts have been told of all writes so far. Called before they are told, so that a write in between counts
+    /// as unreported.
     pub(crate) fn mark_reported(&self) {
         self.unreported.store(false, Relaxed);
     }

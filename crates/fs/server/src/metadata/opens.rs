@@ -554,10 +554,13 @@ impl Opens {
             count_down(&mut entry.writers, session);
             entry.reported.end =
                 entry.reported.end.max(summary.map_or(ByteLen(0), |(summary, _)| summary.end));
-            if let Some((summary, _)) = summary
-                && open.truncations_before == Some(entry.truncation_count)
-            {
-                merge(&mut entry.written, &summary.written);
+            if let Some((summary, _)) = summary {
+                if open.truncations_before == Some(entry.truncation_count) {
+                    merge(&mut entry.written, &summary.written);
+                } else if summary.wrote {
+                    // Where its writes ended does not count. A size is valid only with a complete record.
+                    entry.is_complete = false;
+                }
             }
             match summary {
                 Some((summary, privileged)) if !summary.unsure => {

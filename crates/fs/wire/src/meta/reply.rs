@@ -331,8 +331,8 @@ pub enum MetaReply {
     },
     /// Reply to `AttachTarget`.
     Attached {
-        /// The target refuses capabilities that end earlier, in seconds since 1970: they were issued before a blank disk
-        /// became a target, perhaps in place of a lost one, and their holders may not know of the loss.
+        /// The target refuses capabilities that end earlier, in seconds since 1970. They were issued before a blank disk
+        /// became a target, perhaps in place of a lost one. Their holders may not know of the loss.
         capabilities_from_s: u64,
     },
 }
