@@ -108,6 +108,33 @@ fn a_truncation_beside_writers_or_another_leaves_the_size_invalid() {
     });
 }
 
+/// A file that has ended a truncation and stayed open ignores where writes of a second writer end. Its size must then not be
+/// valid: the bytes would be in no record when a disk is lost.
+#[test]
+fn a_size_is_valid_only_if_the_ends_of_all_writes_count() {
+    with_simulated_service(3, async |env, service, _| {
+        let (mut a, mut b) = (Peer::new(&service, 1, user(0)), Peer::new(&service, 2, user(0)));
+        a.touch("f").await.expect("created");
+        b.open("f", READ).await.expect("exists");
+        let cut = truncate(&mut b, "f").await;
+        done(b.ask(cut).await).expect("done");
+        assert_eq!(a.stat("f").await.expect("exists").invalid_size, None);
+        for second_writes in [true, false] {
+            let (first, _) = a.open("f", WRITE).await.expect("exists");
+            let (second, _) = b.open("f", WRITE).await.expect("exists");
+            let summary = if second_writes { wrote(50, env.wall()) } else { WriteSummary::default() };
+            b.close(second, summary).await.expect("open");
+            a.close(first, wrote(30, env.wall())).await.expect("open");
+            let attr = a.stat("f").await.expect("exists");
+            let may_validate = attr.invalid_size.as_ref().map(|invalid_size| invalid_size.may_validate_size);
+            assert_eq!(may_validate, second_writes.then_some(true));
+            if second_writes {
+                settle(&a, &attr, 50).await;
+            }
+        }
+    });
+}
+
 /// Time after which no earlier capability is valid.
 const CAPABILITIES_EXPIRED_AFTER: Nanos = Nanos::from_s(3603);
 
