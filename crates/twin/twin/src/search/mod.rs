@@ -11,7 +11,7 @@
 //! | --- | --- |
 //! | Cluster | 2 to 6 servers on shared or separate machines, 1 or 2 targets each, I/O modules, queue depths, SSDs |
 //! | Clients | 1 to 4 client processes, transports, timeouts, 1 or 2 programs each, 15 to 44 steps each |
-//! | Features | moves, interrupted moves, rules, capacity limits, holes, inline files, checksums, compression, small SSDs, swapped disks |
+//! | Features | moves, interrupted moves, rules, capacity limits, holes, inline files, checksums, compression, small SSDs, swapped disks, a lost disk |
 //! | Faults | none, one kind, or about a third of the kinds of [`Fault`]; pauses between them; how many |
 //!
 //! While the run proceeds, each program draws its operations, and the nemesis draws the next fault and its duration.
