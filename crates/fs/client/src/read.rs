@@ -281,23 +281,17 @@ impl<E: Env> State<E> {
             let short = lost.iter().find(|short| short.object == transfer.sub.object)?;
             (transfer.ended && read_to(transfer) < short.recorded).then_some(short)
         };
-        match transfers
-            .iter()
-            .filter_map(|transfer| Some((transfer.remaining_offset(), of(transfer)?)))
-            .min_by_key(|(at, _)| *at)
-        {
-            Some((at, short)) => {
-                let start = FileOffset(extent.offset.0.saturating_add(at));
-                Err(self.session.core.missing(version.data, layout, start, short))
-            }
-            None => match lost.iter().find(|lost| lost.recorded == ByteLen::UNKNOWN) {
-                Some(short) if may_go_on => {
-                    let start = FileOffset(size.0.max(extent.offset.0));
-                    Err(self.session.core.missing(version.data, layout, start, short))
-                }
-                _ => Ok(lost.iter().fold(size, |size, lost| size.max(lost.end(layout)))),
-            },
+        let in_transfers =
+            transfers.iter().filter_map(|transfer| Some((transfer.remaining_offset(), of(transfer)?)));
+        if let Some((at, short)) = in_transfers.min_by_key(|(at, _)| *at) {
+            let start = FileOffset(extent.offset.0.saturating_add(at));
+            return Err(self.session.core.missing(version.data, layout, start, short));
         }
+        if may_go_on && let Some(short) = lost.iter().find(|lost| lost.is_unknown()) {
+            let start = size.max(extent.offset);
+            return Err(self.session.core.missing(version.data, layout, start, short));
+        }
+        Ok(lost.iter().fold(size, |size, lost| size.max(lost.end(layout))))
     }
 
     /// Returns the size of the file including lost bytes, and whether there are any.
@@ -319,7 +313,7 @@ impl<E: Env> State<E> {
             return Ok((size, false));
         }
         let lost = self.lost_datafiles(version).await?;
-        if let Some(short) = lost.iter().find(|short| short.recorded == ByteLen::UNKNOWN) {
+        if let Some(short) = lost.iter().find(|short| short.is_unknown()) {
             return Err(self.session.core.missing(version.data, layout, size, short));
         }
         match lost.iter().map(|short| short.end(layout)).max() {

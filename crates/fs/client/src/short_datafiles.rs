@@ -19,12 +19,14 @@ pub(crate) struct ShortDatafile {
 }
 
 impl ShortDatafile {
+    /// Whether nobody knows how long the datafile was.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.recorded == ByteLen::UNKNOWN
+    }
+
     /// Returns the end of the datafile's bytes in the file, as far as it is known.
     pub(crate) fn end(&self, layout: &Layout) -> FileOffset {
-        match self.recorded {
-            ByteLen::UNKNOWN => layout.logical_end(self.object, self.held),
-            recorded => layout.logical_end(self.object, recorded),
-        }
+        layout.logical_end(self.object, if self.is_unknown() { self.held } else { self.recorded })
     }
 }
 

@@ -234,31 +234,22 @@ impl<E: Env> Session<E> {
                 Err(error) if error.is_stale_layout() && backoff.wait(&self.core.env).await => {
                     attr = self.stat_again(attr).await?;
                 }
-                // The file may have been longer. Programs that read as many bytes as it seems to have must not succeed.
-                Ok((found, None)) if invalid_size.recorded.any_unknown() => {
-                    attr = self.stat_again(attr).await?;
-                    if attr.invalid_size.as_ref().is_some_and(|again| again.epoch == invalid_size.epoch) {
-                        let missing = self.unknown_end(&invalid_size, &found);
-                        match wait {
-                            SizeWait::Exact => return Err(missing),
-                            SizeWait::LastKnownWillDo => break (invalid_size, (found, Some(missing))),
-                        }
-                    }
-                    // Another client has truncated the file.
-                    if !backoff.wait(&self.core.env).await {
-                        return Err(self.unknown_end(&invalid_size, &found));
-                    }
-                }
                 Ok((mut found, error)) => {
                     let least = ByteLen(invalid_size.recorded.file_size(&invalid_size.layout).0);
-                    if found.size >= least || error.is_some() {
+                    let is_unknown = invalid_size.recorded.any_unknown();
+                    if found.size >= least && !is_unknown || error.is_some() {
                         break (invalid_size, (found, error));
                     }
                     // The end of the file is lost, unless another client truncated the file in the meantime.
                     attr = self.stat_again(attr).await?;
                     if attr.invalid_size.as_ref().is_some_and(|again| again.epoch == invalid_size.epoch) {
-                        found.size = least;
-                        break (invalid_size, (found, None));
+                        found.size = found.size.max(least);
+                        // Programs that read as many bytes as the file seems to have must not succeed.
+                        let missing = is_unknown.then(|| self.unknown_end(&invalid_size, &found));
+                        match (missing, wait) {
+                            (Some(missing), SizeWait::Exact) => return Err(missing),
+                            (missing, _) => break (invalid_size, (found, missing)),
+                        }
                     }
                     if !backoff.wait(&self.core.env).await {
                         const WHY: &str = "other clients keep truncating the file: ask for its size later";

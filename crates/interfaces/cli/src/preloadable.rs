@@ -13,6 +13,7 @@ use weft_config::elf::{self, Hindrance};
 
 /// Maximum depth of scripts whose interpreter is a script.
 const INTERPRETERS_MAX: usize = 4;
+
 /// Returns the executable of `program` and why the library cannot be loaded into it, or `None` if it can.
 pub fn hindrance(program: &OsStr) -> Option<(PathBuf, Hindrance)> {
     let mut path = found(program)?;

@@ -3,7 +3,6 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
 
 const DEVICE: &str = "/dev/fuse";
 /// Major and minor number of the device in Linux.
@@ -59,7 +58,7 @@ fn is_fuse(found: &std::fs::Metadata) -> bool {
 
 fn has_fusermount() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir: std::path::PathBuf| Path::new(&dir).join("fusermount3").is_file())
+    std::env::split_paths(&path).any(|dir| dir.join("fusermount3").is_file())
 }
 
 #[cfg(test)]

@@ -16,14 +16,14 @@ pub(crate) struct Written {
     /// Time of the last write, on the exact clock: a time set right after a write must not be older than the write.
     /// The close converts it to wall-clock time.
     last: AtomicU64,
-    /// Whether mounts are told of each write when it is done.
+    /// Whether each write invalidates the cached pages of mounts when it is done.
     reports_each: bool,
-    /// Whether mounts have not been told of some write.
+    /// Whether mounts may still cache bytes from before a write.
     unreported: AtomicBool,
 }
 
 impl Written {
-    /// Totals before the first write. With `reports_each`, mounts are told of each write when it is done.
+    /// Totals before the first write. With `reports_each`, each write invalidates the cached pages of mounts when it is done.
     pub(super) fn new(reports_each: bool) -> Self {
         Self { reports_each, ..Self::default() }
     }
@@ -56,13 +56,12 @@ impl Written {
         self.mark_unreported();
     }
 
-    /// Records that mounts have not been told of a write.
+    /// Records that mounts may cache bytes from before a write.
     pub(crate) fn mark_unreported(&self) {
         self.unreported.store(true, Relaxed);
     }
 
-    /// Records that mounts have been told of all writes so far. Called before they are told, so that a write in between counts
-    /// as unreported.
+    /// Records that mounts drop their pages. Called before the request to do so, because a write may come in between.
     pub(crate) fn mark_reported(&self) {
         self.unreported.store(false, Relaxed);
     }

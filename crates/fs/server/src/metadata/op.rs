@@ -218,18 +218,19 @@ impl Core {
     /// Time by which all capabilities end that were issued until `now`, in seconds since 1970.
     pub(super) fn capabilities_end_by_s(&self, now: Timestamp) -> u64 {
         let fences_s = self.fences.lock().latest_s().max(self.data_fences.lock().latest_s());
-        let usual_s =
-            self.granted_latest_s.load(Ordering::Relaxed).max(seconds(now) + self.capability_life_s);
-        usual_s.max(fences_s).max(self.registry.capabilities_from_s())
+        self.usual_end_s(now).max(fences_s).max(self.registry.capabilities_from_s())
+    }
+
+    /// Time by which all capabilities end that were issued until `now` and that no fence postponed.
+    fn usual_end_s(&self, now: Timestamp) -> u64 {
+        self.granted_latest_s.load(Ordering::Relaxed).max(seconds(now) + self.capability_life_s)
     }
 
     /// Latest end of any capability for the file that no fence of its datafiles postponed. Those that were postponed
     /// for other files do not count; otherwise each fence would be much later than the one before.
     fn latest_s(&self, file: FileId, now: Timestamp) -> u64 {
-        let usual_s =
-            self.granted_latest_s.load(Ordering::Relaxed).max(seconds(now) + self.capability_life_s);
-        // Targets refuse capabilities that end earlier.
-        usual_s.max(self.fence_of(file, now)).max(self.registry.capabilities_from_s())
+        // Targets refuse capabilities that end before the last of these.
+        self.usual_end_s(now).max(self.fence_of(file, now)).max(self.registry.capabilities_from_s())
     }
 
     /// Fence of `file`; 0 if there is none.

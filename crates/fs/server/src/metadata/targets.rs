@@ -126,10 +126,13 @@ impl Registry {
         }
     }
 
-    /// Separates the capabilities issued so far, all of which end before `from_s`, from later ones.
+    /// Separates the capabilities issued so far, all of which end before `from_s`, from later ones. Always writes the record,
+    /// because an earlier transaction may have failed.
     fn separate_capabilities(&self, t: &mut dyn Transaction, from_s: u64) {
-        put_row(t, Table::Counters, CAPABILITIES_FROM, &from_s);
-        self.capabilities_from_s.fetch_max(from_s, Ordering::AcqRel);
+        if self.has_granted.swap(false, Ordering::AcqRel) {
+            self.capabilities_from_s.fetch_max(from_s, Ordering::AcqRel);
+        }
+        put_row(t, Table::Counters, CAPABILITIES_FROM, &self.capabilities_from_s());
     }
 
     /// Takes the targets of a new cluster map.
@@ -354,7 +357,7 @@ impl Op<'_> {
                 return Err(Fault::new(Errno::EAGAIN, detail));
             }
         };
-        if from.is_none() && !is_repeated && registry.has_granted.swap(false, Ordering::AcqRel) {
+        if from.is_none() && !is_repeated {
             registry.separate_capabilities(t, self.core.capabilities_end_by_s(self.now) + 1);
         }
         registry.put(t, target, TargetRow { uuid, state, token: to, accepts: false });

@@ -926,15 +926,7 @@ fn mounts_drop_pages_of_a_file_that_is_truncated_elsewhere() {
         writer.write_inline(handle, 0, b"bytes").await.expect("writes");
         writer.close(handle, WriteSummary::default()).await.expect("closes");
         let mut mount = Peer::new(&service, 2, user(0));
-        let cached = MetaRequest::Open {
-            at: at("f"),
-            flags: READ,
-            mode: 0,
-            handle: HandleId(70),
-            layout: LayoutSpec::default(),
-            cache: true,
-            ranks: None,
-        };
+        let cached = open_to_cache("f", HandleId(70));
         assert!(opened(mount.change(cached).await).expect("opens").may_cache);
         // The mount answers each event.
         let (events, ctx, seen) = (service.clone(), mount.ctx.clone(), Arc::new(Mutex::new(Vec::new())));

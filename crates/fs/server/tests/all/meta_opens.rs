@@ -507,15 +507,7 @@ fn writers_wait_for_caching_mounts() {
         let mut mount = Peer::new(&service, 1, user(0));
         let mut writer = Peer::new(&service, 2, user(0));
         mount.touch("f").await.expect("created");
-        let cached = |handle| MetaRequest::Open {
-            at: at("f"),
-            flags: READ,
-            mode: 0,
-            handle,
-            layout: LayoutSpec::default(),
-            cache: true,
-            ranks: None,
-        };
+        let cached = |handle| open_to_cache("f", handle);
         let (busy, _) = writer.open("f", WRITE).await.expect("exists");
         assert!(
             !opened(mount.change(cached(HandleId(70))).await).expect("exists").may_cache,
@@ -563,15 +555,7 @@ fn a_close_drops_pages_of_other_mounts_unless_its_writes_were_reported() {
         let mut mount = Peer::new(&service, 1, user(0));
         let mut writer = Peer::new(&service, 2, user(0));
         mount.touch("f").await.expect("created");
-        let cached = MetaRequest::Open {
-            at: at("f"),
-            flags: READ,
-            mode: 0,
-            handle: HandleId(70),
-            layout: LayoutSpec::default(),
-            cache: true,
-            ranks: None,
-        };
+        let cached = open_to_cache("f", HandleId(70));
         assert!(opened(mount.change(cached).await).expect("exists").may_cache);
         let mut done = 0;
         for (unsure, reported) in [(false, true), (true, true), (false, false), (true, false)] {

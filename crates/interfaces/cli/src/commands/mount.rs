@@ -4,7 +4,7 @@ use super::session::{Weft, why};
 use crate::failure::Failure;
 use crate::logging::Log;
 use crate::signals::Blocked;
-use clap::Args;
+use clap::{Args, FromArgMatches};
 use std::ffi::CString;
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -71,19 +71,10 @@ pub struct Mount {
 impl Mount {
     /// Returns a mount on `dir` with the defaults of the options.
     pub(super) fn on(dir: &std::path::Path) -> Self {
-        Self {
-            foreground: false,
-            allow_other: false,
-            read_only: false,
-            no_exec: false,
-            threads: None,
-            attribute_ttl: Nanos::ZERO,
-            no_page_cache: false,
-            nonempty: false,
-            log: None,
-            announce: false,
-            dir: dir.to_owned(),
-        }
+        let command = Self::augment_args(clap::Command::new("mount"));
+        let args = [std::ffi::OsStr::new("mount"), std::ffi::OsStr::new("--"), dir.as_os_str()];
+        let matches = command.try_get_matches_from(args).expect("a directory is all that a mount needs");
+        Self::from_arg_matches(&matches).expect("the arguments are those of the command")
     }
 
     /// Runs the command.

@@ -143,10 +143,8 @@ impl Call {
         let (cluster, directory) = parts_of(&source);
         let mut call =
             Self { cluster, directory, options: Mount::on(&target), target, key: None, is_fake, is_verbose };
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        let is_root = unsafe { libc::geteuid() } == 0;
-        call.options.allow_other = is_root;
-        if is_root {
+        call.options.allow_other = is_root();
+        if is_root() {
             let name = call.target.to_string_lossy().trim_matches('/').replace('/', "-");
             call.options.log = Some(Path::new(LOGS).join(format!("{name}.log")));
         }
@@ -207,8 +205,7 @@ impl Call {
             return Ok(());
         }
         let is_part = self.directory != Path::new("");
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        if is_part && unsafe { libc::geteuid() } != 0 {
+        if is_part && !is_root() {
             let directory = self.directory.display();
             return Err(Failure::misuse(format!("/{directory}"), "only root may mount a directory of Weft")
                 .remedy("mount the root: CLUSTER_FILE:/"));
@@ -263,6 +260,11 @@ impl Call {
         };
         if done < 0 { Err(failed(io::Error::last_os_error())) } else { Ok(()) }
     }
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// Splits a source into the cluster file and the directory below the root of Weft.

@@ -291,6 +291,19 @@ pub fn attr(reply: MetaReply) -> Result<Attr, Errno> {
     }
 }
 
+/// Opens a file for reading, as a mount does whose kernel is to cache pages.
+pub fn open_to_cache(path: &str, handle: HandleId) -> MetaRequest {
+    MetaRequest::Open {
+        at: at(path),
+        flags: READ,
+        mode: 0,
+        handle,
+        layout: LayoutSpec::default(),
+        cache: true,
+        ranks: None,
+    }
+}
+
 pub fn done(reply: MetaReply) -> Result<(), Errno> {
     match reply {
         MetaReply::Done => Ok(()),
