@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weft_client::{Client, OpenFile};
 use weft_config::Cluster;
 use weft_core::{ByteLen, FileOffset};
@@ -14,6 +14,10 @@ use weft_wire::meta::{InodePath, LayoutSpec, OpenFlags};
 
 const FILES_MAX: usize = 6;
 const LEN_MAX: u64 = 3 << 20;
+/// A client whose requests gave up leaves a dead server alone for up to ten seconds, even if it is back. The kills of a test
+/// take as long.
+const BACK_WITHIN: Duration = Duration::from_secs(60);
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Expected state of a file: its bytes, and alternatives where a failed operation left them open.
 #[derive(Clone, Default)]
@@ -93,16 +97,17 @@ impl<'a> Worker<'a> {
 
     /// Retries until the servers are back, for results that the model needs.
     fn surely<T>(&self, what: &str, mut ask: impl FnMut() -> weft_client::Result<T>) -> T {
-        for _ in 0..40 {
+        let deadline = Instant::now() + BACK_WITHIN;
+        loop {
             match ask() {
                 Ok(found) => return found,
-                Err(error) if error.errno() == libc::EIO || error.errno() == libc::ESTALE => {
-                    std::thread::sleep(Duration::from_millis(250));
+                Err(error) if [libc::EIO, libc::ESTALE].contains(&error.errno()) => {
+                    assert!(Instant::now() < deadline, "{what}: the servers are not back: {error}");
+                    std::thread::sleep(ASK_AGAIN);
                 }
                 Err(error) => panic!("{what}: {error}"),
             }
         }
-        panic!("{what}: the servers are not back")
     }
 
     fn exists(&self, name: &str) -> bool {
