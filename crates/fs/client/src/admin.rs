@@ -14,14 +14,14 @@ use std::io::{self, IoSlice};
 use weft_core::{ByteLen, ClusterId, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::{Conn, Env};
 use weft_wire::activity::Activity;
-use weft_wire::cluster::ServerChange;
+use weft_wire::cluster::{DomainChange, ServerChange, ServerEntry};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, SCRUB_LEN_MAX, Samples, Scrubbed};
 use weft_wire::meta::{
-    InodePath, KnownPath, MetaReply, MetaRequest, NamespaceReport, Quota, ScannedInode, TargetChange,
-    TargetRecord,
+    ClusterLevels, InodePath, KnownPath, MetaReply, MetaRequest, NamespaceReport, Quota, ScannedInode,
+    TargetChange, TargetRecord,
 };
 use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
-use weft_wire::{ClusterMap, Family, KeyId, WireError};
+use weft_wire::{ClusterMap, Family, KeyId, Level, WireError};
 
 /// Space in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -71,6 +71,21 @@ impl<E: Env> Core<E> {
             connection.exchange(Family::Status, &StatusRequest::Status).await.map(Ok)
         };
         self.with_connection_until(self.server(server), deadline, request).await.and_then(status_of)
+    }
+
+    /// Returns the entry of the metadata server that another server knows.
+    pub(crate) async fn metadata_entry_of(
+        &self,
+        server: &Server<E>,
+        deadline: Deadline,
+    ) -> Result<Option<ServerEntry>> {
+        let request = async |connection: &mut Connection<E>| {
+            connection.exchange(Family::Status, &StatusRequest::MetadataServer).await.map(Ok)
+        };
+        match self.with_connection_until(server, deadline, request).await? {
+            StatusReply::MetadataServer(entry) => Ok(entry),
+            _ => Err(Error::unexpected_reply()),
+        }
     }
 
     async fn request_status(&self, server: ServerId, request: StatusRequest) -> Result<StatusReply> {
@@ -256,7 +271,38 @@ impl<E: Env> Client<E> {
     /// `EINVAL` for an impossible change; `EBUSY` while its targets may hold data; `EPERM`; `Unreachable`.
     pub async fn change_server(&self, name: String, change: ServerChange) -> Result<ClusterMap> {
         match self.session.call(Effect::Once, MetaRequest::ChangeServer { name, change }).await? {
-            MetaReply::ClusterMap(map) => Ok(*map),
+            reply => reply.into_map().ok_or_else(Error::unexpected_reply),
+        }
+    }
+
+    /// Names the failure domain of a server, and returns the cluster map afterwards. For administrators only.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` while the cluster has a lower feature level; `EINVAL` for an unknown server; `EPERM`; `Unreachable`.
+    pub async fn set_domain(&self, name: String, change: DomainChange) -> Result<ClusterMap> {
+        let reply = self.session.call(Effect::Once, MetaRequest::SetDomain { name, change }).await?;
+        reply.into_map().ok_or_else(Error::unexpected_reply)
+    }
+
+    /// Returns the feature levels of the cluster and its servers.
+    ///
+    /// # Errors
+    /// `Unreachable`.
+    pub async fn levels(&self) -> Result<ClusterLevels> {
+        self.levels_after(Effect::Repeatable, MetaRequest::Levels).await
+    }
+
+    /// Raises the feature level of the cluster, which cannot be undone. For administrators only.
+    ///
+    /// # Errors
+    /// `EBUSY` if a server does not know the level; `EINVAL` for an impossible level; `EPERM`; `Unreachable`.
+    pub async fn raise_level(&self, to: Level) -> Result<ClusterLevels> {
+        self.levels_after(Effect::Once, MetaRequest::RaiseLevel { to }).await
+    }
+
+    async fn levels_after(&self, effect: Effect, request: MetaRequest) -> Result<ClusterLevels> {
+        match self.session.call(effect, request).await? {
+            MetaReply::Levels(levels) => Ok(levels),
             _ => Err(Error::unexpected_reply()),
         }
     }

@@ -25,7 +25,7 @@ use weft_core::Nanos;
 use weft_env::{Conn, Env};
 use weft_wire::hello::Identity;
 use weft_wire::meta::{MetaCall, MetaReply, MetaRequest, ReclaimLock, ReclaimOpen};
-use weft_wire::{Errno, Family};
+use weft_wire::{Errno, Family, WireError};
 
 /// One-way messages on a connection before the client asks for a reply, so that it can forget them.
 const UNACKNOWLEDGED_MAX: usize = 256;
@@ -234,19 +234,18 @@ impl<E: Env> Core<E> {
 
     /// Fetches the cluster map, before a reply is used that may name new targets.
     async fn fetch_map(&self, connection: &mut Connection<E>, reply: Option<&MetaReply>) -> io::Result<()> {
-        if let Some(MetaReply::ClusterMap(map)) = reply {
-            self.take_map((**map).clone());
+        if let Some(map) = reply.cloned().and_then(MetaReply::into_map) {
+            self.take_map(map);
             return Ok(());
         }
         let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::ClusterMap };
         self.counters.meta_messages.one();
         match connection.exchange(Family::Meta, &call).await? {
-            MetaReply::ClusterMap(map) => {
-                self.take_map(*map);
+            MetaReply::Failed(error) => Err(io::Error::other(error)),
+            reply => {
+                self.take_map(MetaReply::into_map(reply).ok_or_else(unexpected_reply)?);
                 Ok(())
             }
-            MetaReply::Failed(error) => Err(io::Error::other(error)),
-            _ => Err(unexpected_reply()),
         }
     }
 
@@ -370,6 +369,11 @@ async fn exchange_within<E: Env>(
     connection: &mut Connection<E>,
     call: &MetaCall,
 ) -> io::Result<MetaReply> {
+    if call.request.level() > connection.link.level() {
+        const WHY: &str = "the metadata server has an earlier version of Weft, which does not know this request: install this \
+                           version there";
+        return Ok(MetaReply::Failed(WireError::new(Errno::EOPNOTSUPP, WHY)));
+    }
     let waits = Some(call.request.wait_max())
         .filter(|waits| waits.0 * AMPLE_TIMEOUT_FACTOR > left.0)
         .unwrap_or(Nanos::ZERO);

@@ -67,7 +67,7 @@ impl<E: Env> Client<E> {
         let core = &self.session.core;
         let (deadline, identity) = (Deadline::brief(core), self.session.identity());
         match core.call_until(deadline, identity, Effect::Repeatable, MetaRequest::ClusterMap).await? {
-            MetaReply::ClusterMap(_) => Ok(self.map()),
+            MetaReply::ClusterMap(_) | MetaReply::MapWithDomains { .. } => Ok(self.map()),
             _ => Err(Error::unexpected_reply()),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::call::Effect;
 use crate::connection::{Area, Connection, describe};
-use crate::core::Core;
+use crate::core::{ASK_INTERVAL, Core};
 use crate::deadline::{BRIEF, Deadline};
 use crate::error::Error;
 use crate::interruption;
@@ -16,12 +16,14 @@ use weft_env::{Address, Conn, Env, Peer};
 use weft_wire::greeting::{Caller, GreetingError};
 use weft_wire::hello::{Names, Opening, Process};
 use weft_wire::meta::{MetaReply, MetaRequest};
-use weft_wire::{Errno, Link, WireError, is_other_version};
+use weft_wire::{Errno, Link, WireError, is_other_level};
 
 /// First and longest pause between attempts to connect; the pause doubles. In a long outage it becomes longer.
 const PAUSE_MIN: Nanos = Nanos::from_ms(5);
 const PAUSE_MAX: Nanos = Nanos::from_ms(250);
 const PAUSE_MAX_LATER: Nanos = Nanos::from_s(1);
+/// Number of servers that are asked at once for the addresses of the metadata server.
+const ASKED_MAX: usize = 3;
 
 /// Connects `pooled` within the time that is left, with one attempt or several depending on the server's recent
 /// failures.
@@ -109,7 +111,7 @@ pub(crate) async fn connect<E: Env>(
             }
             // Another server may have its former address.
             Err(ConnectError::Refused(error)) if error.errno == Errno::EPROTO => {
-                match has_moved(core, server).await {
+                match has_moved(core, server, true).await {
                     true => continue,
                     false => return Err(server.mark_refused(core.env.now(), error)),
                 }
@@ -123,16 +125,17 @@ pub(crate) async fn connect<E: Env>(
             Err(ConnectError::Local(errno)) => return Err(server.mark_local_failure(core.env.now(), errno)),
             Err(ConnectError::Io(error)) => describe(&error),
         };
-        if has_moved(core, server).await {
+        let waited = core.env.now().saturating_sub(start);
+        let is_over = waited >= deadline.retry_for || deadline.has_passed(&core.env);
+        let is_last = is_over || policy == ConnectPolicy::ProbeOnce;
+        if has_moved(core, server, is_last).await {
             continue;
         }
         if core.has_given_up(server.id) {
             return Err(server.mark_given_up(core.env.now(), core.options.dead_for));
         }
         let now = core.env.now();
-        let waited = now.saturating_sub(start);
-        let is_over = waited >= deadline.retry_for || deadline.has_passed(&core.env);
-        if policy == ConnectPolicy::ProbeOnce || is_over {
+        if is_last {
             return Err(server.mark_dead(now, cause, core.options.dead_for, deadline.retry_for));
         }
         server.note_outage(now, cause);
@@ -144,14 +147,49 @@ pub(crate) async fn connect<E: Env>(
     }
 }
 
-/// Asks the metadata server whether a server that does not answer has other addresses now.
-async fn has_moved<E: Env>(core: &Core<E>, server: &Server<E>) -> bool {
+/// Asks whether a server that does not answer has other addresses now: the metadata server for data servers, and data servers
+/// for the metadata server. They are asked when it has not answered for a while, or if this attempt is the last one.
+async fn has_moved<E: Env>(core: &Core<E>, server: &Server<E>, is_last: bool) -> bool {
     let before = server.entry();
-    if server.id == core.map().metadata || !core.should_ask_for_map() {
-        return false;
+    if server.id == core.map().metadata {
+        if !core.should_seek_metadata(is_last) {
+            return false;
+        }
+        seek_metadata(core, &before.name).await;
+    } else {
+        if !core.should_ask_for_map() {
+            return false;
+        }
+        ask_for_map(core).await;
     }
-    ask_for_map(core).await;
     *before != *server.entry()
+}
+
+/// Looks into the cluster file, which may have been corrected, and asks some data servers, each time others, for the addresses of
+/// the metadata server `name`.
+fn seek_metadata<'a, E: Env>(core: &'a Core<E>, name: &'a str) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
+    Box::pin(async move {
+        let own = core.map().metadata;
+        let mut others: Vec<_> = core.servers().filter(|server| server.id != own).collect();
+        let first = (core.env.now().0 / ASK_INTERVAL.0) as usize;
+        let count = others.len().max(1);
+        others.rotate_left(first % count);
+        others.sort_by_key(|server| server.is_troubled());
+        for server in others.into_iter().take(ASKED_MAX) {
+            let soon = Deadline::begin(&core.env, core.options.connect_timeout.min(ASK_INTERVAL));
+            if let Ok(Some(entry)) = core.metadata_entry_of(server, soon).await
+                && entry.name == name
+                && !entry.addresses.is_empty()
+            {
+                core.move_metadata(entry.addresses);
+                return;
+            }
+        }
+        // The file counts less than what a server says.
+        if let Some(addresses) = core.options.addresses.as_ref().and_then(|renewal| (renewal.0)()) {
+            core.move_metadata(addresses);
+        }
+    })
 }
 
 /// Fetches the map, and which targets wait for other disks. Its type is written out because this calls what connects, which calls this.
@@ -234,6 +272,7 @@ async fn greet<E: Env>(
     let key = core.greeting_key();
     let caller = Caller {
         names: Names {
+            levels: core.options.levels,
             cluster: map.name.clone(),
             cluster_id: core.cluster_id.get().copied().unwrap_or_default(),
             server: entry.name.clone(),
@@ -263,7 +302,7 @@ async fn greet<E: Env>(
     .await;
     let welcome = match greeted {
         Ok(welcome) => welcome,
-        Err(GreetingError::Io(error)) if is_other_version(&error) => {
+        Err(GreetingError::Io(error)) if is_other_level(&error) => {
             let text = format!(
                 "server {} at {address}: {error}, and restart the servers ('weft stop' stops those of an embedded cluster)",
                 entry.name

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use weft_core::{ClusterId, Nanos, ServerId, TargetId, TargetState};
-use weft_env::{Env, Notify, Processor};
+use weft_env::{Address, Env, Notify, Processor};
 use weft_wire::cluster::ServerEntry;
 use weft_wire::hello::SessionId;
 use weft_wire::meta::{HandleId, TargetRecord};
@@ -24,7 +24,9 @@ use weft_wire::{ClusterMap, Errno};
 
 /// Shortest time between two questions for the map while a server does not answer, and between two looks for another key
 /// while one refuses it.
-const ASK_INTERVAL: Nanos = Nanos::from_s(1);
+pub(crate) const ASK_INTERVAL: Nanos = Nanos::from_s(1);
+/// Time for which the metadata server does not answer before other servers are asked for its addresses.
+const SEEK_AFTER: Nanos = Nanos::from_ms(200);
 
 /// One session: its servers, connections, opens and leases.
 pub(crate) struct Core<E: Env> {
@@ -34,6 +36,8 @@ pub(crate) struct Core<E: Env> {
     map_version: AtomicU32,
     /// Time at which the metadata server was last asked for the map because another server did not answer.
     map_asked_at: Mutex<Option<Nanos>>,
+    /// When other servers were last asked for the addresses of the metadata server.
+    metadata_sought_at: Mutex<Option<Nanos>>,
     /// Targets whose disks were given up, when the metadata server was last asked for the map because another server did not
     /// answer.
     given_up: Mutex<BTreeSet<TargetId>>,
@@ -74,6 +78,16 @@ pub(crate) struct Core<E: Env> {
     abandoned: AtomicBool,
 }
 
+/// Whether something that was last done at `done_at` is due again, which is noted then.
+fn is_due(done_at: &Mutex<Option<Nanos>>, now: Nanos) -> bool {
+    let mut done_at = done_at.lock();
+    let is_due = done_at.is_none_or(|at| now.saturating_sub(at) >= ASK_INTERVAL);
+    if is_due {
+        *done_at = Some(now);
+    }
+    is_due
+}
+
 impl<E: Env> Core<E> {
     pub(crate) fn new(
         env: E,
@@ -89,6 +103,7 @@ impl<E: Env> Core<E> {
             servers: servers.collect(),
             map_version: AtomicU32::new(map.version),
             map_asked_at: Mutex::default(),
+            metadata_sought_at: Mutex::default(),
             given_up: Mutex::default(),
             renewed_key: Mutex::default(),
             key_looked_at: Mutex::default(),
@@ -167,13 +182,30 @@ impl<E: Env> Core<E> {
         if self.map_version.load(Relaxed) == 0 {
             return false;
         }
+        is_due(&self.map_asked_at, self.env.now())
+    }
+
+    /// Whether to ask other servers now where the metadata server is, which does not answer.
+    pub(crate) fn should_seek_metadata(&self, is_last_attempt: bool) -> bool {
         let now = self.env.now();
-        let mut asked_at = self.map_asked_at.lock();
-        let is_due = asked_at.is_none_or(|at| now.saturating_sub(at) >= ASK_INTERVAL);
-        if is_due {
-            *asked_at = Some(now);
+        self.options.addresses.is_some()
+            && (is_last_attempt || self.metadata_server().is_down_for(now, SEEK_AFTER))
+            && is_due(&self.metadata_sought_at, now)
+    }
+
+    /// Takes the addresses of the metadata server that another server has named. The map keeps its version: the metadata
+    /// server has the whole one.
+    pub(crate) fn move_metadata(&self, addresses: Vec<Address>) {
+        let mut current = self.map.write();
+        let at = current.metadata.0 as usize;
+        if current.servers[at].addresses == addresses {
+            return;
         }
-        is_due
+        let mut map = ClusterMap::clone(&current);
+        map.servers[at].addresses = addresses;
+        let map = Arc::new(map);
+        self.servers[at].take_map(&map);
+        *current = map;
     }
 
     /// The key that greetings name and prove; `None` without one.

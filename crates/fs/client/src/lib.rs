@@ -104,7 +104,9 @@ pub use interruption::{ServerWait, set_server_wait};
 pub use locks::Wait;
 pub use log::{is_about_waiting, is_end_of_outage, set_log};
 pub use migrate::{MoveOptions, MoveOutcome, MoveProgress, MoveReport, ProgressCallback};
-pub use options::{Checksums, ClientOptions, Credentials, IssuedKey, Key, KeyRenewal, Transport};
+pub use options::{
+    AddressRenewal, Checksums, ClientOptions, Credentials, IssuedKey, Key, KeyRenewal, Transport,
+};
 pub use pinned_extents::PinnedExtents;
 pub use size::LastKnown;
 pub use token::HandleToken;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use weft_core::{Nanos, ServerId, SplitPolicy};
+use weft_env::Address;
 use weft_wire::hello::{GROUPS_MAX, Identity, JobNumber, Role, Security};
-use weft_wire::{ClusterSecret, KeyClaims};
+use weft_wire::{ClusterSecret, KeyClaims, Levels};
 
 /// How file data is transferred.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -78,6 +79,11 @@ pub struct ClientOptions {
     /// Number of processes of the parallel program that this client belongs to; `None` if it is not known to be one.
     /// Replicas serve programs with a certain number.
     pub ranks: Option<u32>,
+    /// How to read the cluster file again while the metadata server does not answer. Other servers of the cluster are then
+    /// asked for its addresses, too. `None` to do neither.
+    pub addresses: Option<AddressRenewal>,
+    /// Feature levels that this client knows.
+    pub levels: Levels,
     /// Process id reported to other clients as the holder of a lock, and to administrators.
     pub pid: u32,
     /// Name of this host, shown to administrators; empty if unknown.
@@ -108,6 +114,8 @@ impl Default for ClientOptions {
             kernel_cache: false,
             job: None,
             ranks: None,
+            addresses: None,
+            levels: Levels::KNOWN,
             pid: 0,
             host: String::new(),
             program: String::new(),
@@ -158,6 +166,16 @@ pub struct Credentials {
     pub no_key: Option<Arc<str>>,
     /// Reads the key again when a server refuses it, because it may have been replaced.
     pub renewal: Option<KeyRenewal>,
+}
+
+/// Reads the cluster file again; returns the addresses of the metadata server if the file has others than at the start.
+#[derive(Clone)]
+pub struct AddressRenewal(pub Arc<dyn Fn() -> Option<Vec<Address>> + Send + Sync>);
+
+impl std::fmt::Debug for AddressRenewal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AddressRenewal")
+    }
 }
 
 /// Reads a key again; `None` if that fails.

@@ -200,6 +200,11 @@ impl<E: Env> Server<E> {
         self.outage.lock().since.is_some_and(|since| now.saturating_sub(since) < retry_for)
     }
 
+    /// Returns whether the server has not answered for `time`.
+    pub(crate) fn is_down_for(&self, now: Nanos, time: Nanos) -> bool {
+        self.outage.lock().since.is_some_and(|since| now.saturating_sub(since) >= time)
+    }
+
     /// Returns whether a request timed out, so that the server's connections are not reliable.
     pub(crate) fn is_silent(&self) -> bool {
         self.troubled.load(Ordering::Relaxed) && self.outage.lock().silent

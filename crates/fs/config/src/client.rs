@@ -3,7 +3,7 @@
 use crate::key::{Key, KeyError};
 use crate::model::{self, Cluster};
 use std::sync::Arc;
-use weft_client::{ClientOptions, Credentials, KeyRenewal};
+use weft_client::{AddressRenewal, ClientOptions, Credentials, KeyRenewal};
 use weft_core::{Nanos, SplitPolicy};
 use weft_wire::hello::{Identity, Role};
 use weft_wire::keys::Holder;
@@ -49,11 +49,25 @@ impl Cluster {
             },
             security: self.security,
             ranks: crate::replicas::rank_count(|name| std::env::var(name).ok()),
+            addresses: Some(self.address_renewal()),
+            levels: crate::process::levels(),
             pid: std::process::id(),
             host: crate::process::host_name(),
             program: crate::process::program_name(),
             ..ClientOptions::default()
         }
+    }
+
+    fn address_renewal(&self) -> AddressRenewal {
+        let addresses = |cluster: &Self| {
+            let servers = &cluster.servers;
+            servers.iter().find(|server| server.metadata.is_some()).map(|server| server.addresses.clone())
+        };
+        let (file, before) = (self.file.clone(), addresses(self));
+        AddressRenewal(Arc::new(move || {
+            let now = addresses(&Self::load(&file).ok()?);
+            now.filter(|now| Some(now) != before.as_ref())
+        }))
     }
 
     /// Returns the identity of this process and the key that proves it on the network.

@@ -38,7 +38,7 @@ pub use model::{
     Server, TakesMeasured, Target, TransportChoice, WritableLeases,
 };
 pub use private::check_private_dir;
-pub use process::host_name;
+pub use process::{host_name, levels};
 pub use weft_core::units::{format_duration, format_size, parse_duration, parse_size};
 
 /// Commented example of a whole cluster file; `weft config example` prints it.

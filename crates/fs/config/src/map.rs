@@ -94,6 +94,7 @@ impl Cluster {
         targets.sort_by_key(|entry| entry.id);
         let metadata = self.numbered().find(|(_, s)| s.metadata.is_some());
         ClusterMap {
+            domains: Vec::new(),
             name: self.name.clone(),
             version: 0,
             servers: servers.collect(),

@@ -1,5 +1,16 @@
 //! How this process describes itself to servers.
 
+use weft_wire::{Level, Levels};
+
+/// Environment variable in which tests say that a process is of an earlier version: the latest feature level that it knows.
+const TEST_LEVEL: &str = "WEFT_TEST_LEVEL";
+
+/// Returns the feature levels that this process knows.
+pub fn levels() -> Levels {
+    let latest = std::env::var(TEST_LEVEL).ok().and_then(|text| text.parse().ok());
+    latest.map_or(Levels::KNOWN, |latest| Levels::until(Level(latest)))
+}
+
 /// Returns the name of this host.
 pub fn host_name() -> String {
     let mut name = [0u8; 256];

@@ -28,6 +28,7 @@ use weft_core::{Nanos, ServerId};
 use weft_env::{Address, Env};
 use weft_server::{Hooks, Join, Limits, Server, ServerConfig, ServerHandle, ServerParts, StartError};
 use weft_wire::ClusterSecret;
+use weft_wire::Levels;
 use weft_wire::cluster::ServerEntry;
 use weft_wire::delegate::JobSettings;
 use weft_wire::hello::Security;
@@ -84,6 +85,7 @@ pub async fn start<E: Env, U: Underlying<E>>(
         limits: Limits { connections_max: CONNECTIONS_MAX, ..Limits::default() },
         security: Security::Mac,
         idle_exit: config.idle_exit,
+        levels: Levels::KNOWN,
         sample: None,
         registers: false,
         join: Join::No,

@@ -117,6 +117,7 @@ fn main() {
     let server = |n: u32| ServerEntry { name: format!("s{n}"), addresses: vec![] };
     let target = |n: u32| TargetEntry { id: TargetId(n), server: ServerId(n), class: "ssd".into() };
     let cluster = ClusterMap {
+        domains: Vec::new(),
         name: "rate".into(),
         version: 0,
         servers: (0..4).map(server).collect(),

@@ -91,6 +91,7 @@ impl<E: Env> Registrar<E> {
                     cluster: config.cluster.clone(),
                     cluster_id: ClusterId::NONE,
                     secret: config.secret.clone(),
+                    levels: config.levels,
                     timeout: TIMEOUT,
                 },
                 config: config.clone(),
@@ -145,9 +146,10 @@ impl<E: Env> Registrar<E> {
             addresses: config.addresses.clone(),
             targets: config.targets.iter().map(|target| target.id).collect(),
             format: self.format,
+            levels: config.levels,
         };
         match self.call(register).await? {
-            MetaReply::Registered { server } => Ok(Some(server)),
+            MetaReply::Registered { server, .. } => Ok(Some(server)),
             MetaReply::Failed(error) => Err(AttachError::Server(error)),
             other => {
                 let detail = format!("unexpected reply: {other:?}");

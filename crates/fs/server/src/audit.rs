@@ -198,6 +198,8 @@ pub(crate) fn of_metadata(request: &MetaRequest) -> Option<Audited> {
         }
         MetaRequest::AttachTarget { target, .. } => action("target.attach", target.to_string()),
         MetaRequest::RegisterServer { name, .. } => action("server.register", format!("server {name}")),
+        MetaRequest::RaiseLevel { to } => action("cluster.upgrade", format!("level {to}")),
+        MetaRequest::SetDomain { name, .. } => action("server.domain", format!("server {name}")),
         MetaRequest::ChangeServer { name, change } => {
             let word = match change {
                 ServerChange::Add => "server.add",

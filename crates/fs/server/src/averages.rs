@@ -75,7 +75,7 @@ impl Averages {
 }
 
 /// Exchanges averages until the server stops.
-pub(crate) async fn exchange<E: Env>(shared: Arc<Shared<E>>, metadata: ServerEntry, period: Nanos) {
+pub(crate) async fn exchange<E: Env>(shared: Arc<Shared<E>>, period: Nanos) {
     let config = &shared.config;
     let connector = PeerConnector {
         env: shared.env.clone(),
@@ -83,6 +83,7 @@ pub(crate) async fn exchange<E: Env>(shared: Arc<Shared<E>>, metadata: ServerEnt
         cluster: config.cluster.clone(),
         cluster_id: shared.cluster_id,
         secret: config.secret.clone(),
+        levels: config.levels,
         timeout: TIMEOUT,
     };
     let (mut link, mut requests, mut is_logged) = (None, 0, false);
@@ -98,6 +99,7 @@ pub(crate) async fn exchange<E: Env>(shared: Arc<Shared<E>>, metadata: ServerEnt
             continue;
         }
         requests += 1;
+        let Some(metadata) = shared.metadata_server() else { return };
         match exchange_once(&connector, &metadata, &mut link, requests, data.averages().reports()).await {
             Ok(reports) => {
                 data.averages().take(&reports, shared.env.now());

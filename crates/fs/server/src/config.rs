@@ -13,9 +13,9 @@ use weft_env::Address;
 use weft_store::emulate::Emulation;
 use weft_store::fragments::LogSpec;
 use weft_store::target::Module;
-use weft_wire::ClusterSecret;
 use weft_wire::cluster::ServerEntry;
 use weft_wire::hello::Security;
+use weft_wire::{ClusterSecret, Levels};
 
 /// Configuration of a server.
 #[derive(Clone)]
@@ -40,6 +40,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Minimum protection of network connections; [`Security::None`] counts as [`Security::Mac`].
     pub security: Security,
+    /// Feature levels that this server knows.
+    pub levels: Levels,
     /// Time without a connection after which the server stops; `None` to run on.
     pub idle_exit: Option<Nanos>,
     /// Keeps the requests of one in this number of intervals (of a second each) of a client as samples; `None` for no

@@ -101,7 +101,8 @@ async fn serve<E: Env>(
         let Greeted { session, slot, ref principal, pid, job, ref process, .. } = greeted;
         let is_on_host = matches!(link.conn().peer(), Peer::Local { .. });
         let host = HostName::of(&process.host);
-        (service, service.connected_as(session, slot, principal.clone(), (pid, job, host), is_on_host))
+        let context = service.connected_as(session, slot, principal.clone(), (pid, job, host), is_on_host);
+        (service, context.at_level(greeted.level))
     });
     // After the connection is registered, so that the session does not end in between.
     if !is_seeded(Mutant::StaleRepetition) {

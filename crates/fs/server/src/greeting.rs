@@ -10,11 +10,15 @@ use weft_wire::hello::{
 };
 use weft_wire::keys::{KeyClaims, KeyId, Principal};
 use weft_wire::secure::{Handshake, Sealing};
-use weft_wire::{Errno, Family, Header, Incoming, Kind, Link, SessionOwner, WireError, is_other_version};
+use weft_wire::{
+    Errno, Family, Header, Incoming, Kind, Level, Link, SessionOwner, WireError, is_other_level,
+};
 
 /// Identity that the peer has proven.
 #[derive(Debug)]
 pub(crate) struct Greeted {
+    /// Feature level of the connection.
+    pub level: Level,
     pub session: SessionId,
     pub slot: u32,
     /// Identity of the peer, and the users it may act for.
@@ -84,6 +88,7 @@ pub(crate) async fn greet<E: Env>(
     };
     match admitted.and_then(counted) {
         Ok((greeted, opening)) => {
+            let level = greeted.level;
             let security = match greeted.local {
                 true => Security::None,
                 false => opening.security.max(shared.config.security).max(Security::Mac),
@@ -96,10 +101,12 @@ pub(crate) async fn greet<E: Env>(
                 idle_limit: weft_core::Nanos(0),
                 checksums,
                 cluster_id: shared.cluster_id,
+                level,
                 security,
             };
             send_reply(link, request, &HelloReply::Welcome(welcome)).await?;
             link.agree(security);
+            link.set_level(level);
             link.set_checksums(checksums);
             link.limit_bodies(u32::MAX);
             Ok(greeted)
@@ -121,9 +128,10 @@ async fn admit<E: Env>(
 ) -> io::Result<Result<(Greeted, Opening), WireError>> {
     let config = &shared.config;
     let Hello { names, method } = hello;
-    if let Err(error) = check_names(shared, &names) {
-        return Ok(Err(error));
-    }
+    let level = match check_names(shared, &names) {
+        Ok(level) => level,
+        Err(error) => return Ok(Err(error)),
+    };
     let peer = link.conn().peer().clone();
     let own = match &peer {
         Peer::Local { uid, gid, groups, .. } => {
@@ -186,7 +194,7 @@ async fn admit<E: Env>(
     if local {
         process.pid = pid;
     }
-    Ok(Ok((Greeted { session, slot, principal, key, pid, local, job, process, address }, opening)))
+    Ok(Ok((Greeted { level, session, slot, principal, key, pid, local, job, process, address }, opening)))
 }
 
 /// Counts a connection as authenticated, within the limit.
@@ -202,8 +210,8 @@ fn admit_connection<E: Env>(shared: &Shared<E>, entry: &Entry) -> Result<(), Wir
     Err(WireError::new(Errno::EAGAIN, detail))
 }
 
-/// Checks that the peer means this server and its cluster.
-fn check_names<E: Env>(shared: &Shared<E>, names: &Names) -> Result<(), WireError> {
+/// Checks that the peer means this server and its cluster, and returns the latest feature level that both know.
+fn check_names<E: Env>(shared: &Shared<E>, names: &Names) -> Result<Level, WireError> {
     let config = &shared.config;
     if names.cluster != config.cluster {
         let detail = format!(
@@ -230,15 +238,21 @@ fn check_names<E: Env>(shared: &Shared<E>, names: &Names) -> Result<(), WireErro
         );
         return Err(WireError::new(Errno::EPROTO, detail));
     }
-    Ok(())
+    config.levels.common(names.levels).ok_or_else(|| {
+        let detail = format!(
+            "server {:?} knows {} of the protocol, this program {}: install the same Weft on both, or versions that follow \
+             each other",
+            config.name, config.levels, names.levels
+        );
+        WireError::new(Errno::EPROTO, detail)
+    })
 }
 
 async fn receive_hello<C: Conn>(link: &mut Link<C>) -> io::Result<Incoming> {
     let received = link.recv().await;
     if let Err(error) = &received
-        && is_other_version(error)
+        && is_other_level(error)
     {
-        // The header of any message tells the peer this version.
         let why = WireError::new(Errno::EPROTO, error.to_string());
         let _ = send_reply(link, 1, &HelloReply::Refused(why)).await;
     }

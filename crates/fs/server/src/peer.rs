@@ -5,7 +5,7 @@ use weft_env::{Conn, Env};
 use weft_wire::cluster::ServerEntry;
 use weft_wire::greeting::{Caller, GreetingError, greet};
 use weft_wire::hello::{Names, Opening, Process, Role, Security, SessionId, Welcome};
-use weft_wire::{ClusterSecret, Family, Kind, Link};
+use weft_wire::{ClusterSecret, Family, Kind, Levels, Link};
 
 /// Connects to other servers as this server.
 #[derive(Clone)]
@@ -18,6 +18,8 @@ pub(crate) struct PeerConnector<E: Env> {
     /// Identity of the cluster; [`ClusterId::NONE`] if it is to be learned.
     pub cluster_id: ClusterId,
     pub secret: ClusterSecret,
+    /// Feature levels that this server knows.
+    pub levels: Levels,
     /// Timeout of each of connecting, sending and receiving.
     pub timeout: Nanos,
 }
@@ -56,6 +58,7 @@ impl<E: Env> PeerConnector<E> {
         let (claims, key) = self.secret.own_server_key();
         let caller = Caller {
             names: Names {
+                levels: self.levels,
                 cluster: self.cluster.clone(),
                 cluster_id: self.cluster_id,
                 server: entry.name.clone(),

@@ -15,6 +15,7 @@ use crate::metadata;
 use crate::pending::{GreetingSlot, Pending};
 use crate::refusals::Refusals;
 use crate::status;
+use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,6 +24,7 @@ use weft_core::Nanos;
 use weft_env::{Address, Closer, Env, Listener, Notify};
 use weft_store::error::TargetError;
 use weft_store::target::Target;
+use weft_wire::cluster::ServerEntry;
 use weft_wire::meta::Quota;
 use weft_wire::status::ServerStatus;
 use weft_wire::{Errno, WireError};
@@ -100,6 +102,8 @@ pub struct Shared<E: Env> {
     /// Number of listeners that are open.
     listening: AtomicUsize,
     stopped_notify: E::Notify,
+    /// The metadata server, as its cluster file or the metadata server itself has named it.
+    metadata_server: Mutex<Option<ServerEntry>>,
     /// Whether the task that exchanges service times runs.
     exchanging: AtomicBool,
     /// Latencies of requests to the metadata service.
@@ -113,6 +117,25 @@ pub struct Shared<E: Env> {
 impl<E: Env> Shared<E> {
     pub(crate) fn log(&self, line: &str) {
         (self.config.hooks.log)(line);
+    }
+
+    /// Entry of the metadata server, as far as it is known.
+    pub(crate) fn metadata_server(&self) -> Option<ServerEntry> {
+        self.metadata_server.lock().clone()
+    }
+
+    /// Takes the entry that the metadata server sent. A server that has another name is not the one of this cluster file.
+    pub(crate) fn set_metadata_server(&self, entry: ServerEntry) {
+        let mut known = self.metadata_server.lock();
+        if known.as_ref().is_some_and(|known| known.name == entry.name && *known != entry) {
+            let addresses: Vec<_> = entry.addresses.iter().map(ToString::to_string).collect();
+            self.log(&format!(
+                "metadata server {} has moved to {}: correct its address in the cluster file before this server starts again",
+                entry.name,
+                addresses.join(" or ")
+            ));
+            *known = Some(entry);
+        }
     }
 
     /// Latencies of a kind of request since the start.
@@ -255,6 +278,8 @@ impl Server {
         config: ServerConfig,
         parts: ServerParts<E>,
     ) -> Result<ServerHandle<E>, StartError> {
+        let of_map = || config.metadata.as_ref().map(|own| own.cluster.server(own.cluster.metadata).clone());
+        let metadata_server = config.metadata_server.clone().or_else(of_map);
         let mut listeners = Vec::new();
         for address in &config.addresses {
             let bound = env.listen(address).await;
@@ -280,6 +305,7 @@ impl Server {
             stopped: AtomicBool::new(false),
             listening: AtomicUsize::new(listeners.len()),
             stopped_notify: env.notify(),
+            metadata_server: Mutex::new(metadata_server),
             exchanging: AtomicBool::new(false),
             latencies: Latencies::default(),
             activity: Arc::new(Activity::new()),
@@ -452,16 +478,12 @@ impl<E: Env> ServerHandle<E> {
 
 /// Starts the task that exchanges service times, if the server has an SSD tier.
 fn exchange_averages<E: Env>(shared: &Arc<Shared<E>>) -> Result<(), StartError> {
-    let config = &shared.config;
-    let of_map =
-        || config.metadata.as_ref().map(|found| found.cluster.server(found.cluster.metadata).clone());
-    let metadata = config.metadata_server.clone().or_else(of_map);
     let period = shared.data.as_ref().and_then(|data| data.averages().period());
-    let (Some(metadata), Some(period)) = (metadata, period) else { return Ok(()) };
+    let (Some(_), Some(period)) = (shared.metadata_server(), period) else { return Ok(()) };
     shared.exchanging.store(true, Ordering::SeqCst);
     let exchanging = Arc::clone(shared);
     let task = move || async move {
-        averages::exchange(Arc::clone(&exchanging), metadata, period).await;
+        averages::exchange(Arc::clone(&exchanging), period).await;
         exchanging.exchanging.store(false, Ordering::SeqCst);
         exchanging.connections.ended.notify_all();
     };

@@ -34,6 +34,7 @@ fn report(name: &str, work: impl Fn(usize) -> f64) {
 
 fn main() {
     let names = Names {
+        levels: weft_wire::Levels::KNOWN,
         cluster: "physics".into(),
         cluster_id: ClusterId(1),
         server: "node0".into(),

@@ -42,6 +42,28 @@ pub struct ClusterMap {
     pub targets: Vec<TargetEntry>,
     /// Server with the metadata role.
     pub metadata: ServerId,
+    /// Failure domains by the number of the server; shorter than `servers` if the last ones have none. Sent apart,
+    /// because level 1 does not have them.
+    #[serde(skip)]
+    pub domains: Vec<Domain>,
+}
+
+/// Failure domain of a server, as an administrator has named it. Servers with the same names are expected to fail together.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
+pub struct Domain {
+    /// Host; empty if not named.
+    pub host: String,
+    /// Rack; empty if not named.
+    pub rack: String,
+}
+
+/// Change of a server's failure domain; `None` leaves a name as it is, an empty one removes it.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct DomainChange {
+    /// Host.
+    pub host: Option<String>,
+    /// Rack.
+    pub rack: Option<String>,
 }
 
 /// One server.
@@ -56,6 +78,15 @@ pub struct ServerEntry {
 }
 
 impl ServerEntry {
+    /// Host of the first network address; `localhost` if there is none.
+    pub fn host(&self) -> String {
+        let host = self.addresses.iter().find_map(|address| match address {
+            Address::Tcp(host, _) => Some(host.clone()),
+            Address::Unix(_) => None,
+        });
+        host.unwrap_or_else(|| "localhost".to_owned())
+    }
+
     /// Whether this is the place of a server that was removed, or has never started.
     pub fn is_blank(&self) -> bool {
         self.name.is_empty()
@@ -125,9 +156,17 @@ impl ClusterMap {
         self.numbered().find(|(_, entry)| entry.name == name).map(|(number, _)| number)
     }
 
-    /// Length of the encoded map in bytes, which must not exceed [`MAP_LEN_MAX`].
+    /// Returns the failure domain of `server`. A host that is not named follows from the first network address; servers
+    /// without one are all on this host.
+    pub fn domain_of(&self, server: ServerId) -> Domain {
+        let named = self.domains.get(server.0 as usize).cloned().unwrap_or_default();
+        let host = if named.host.is_empty() { self.server(server).host() } else { named.host };
+        Domain { host, ..named }
+    }
+
+    /// Length of the encoded map with its failure domains in bytes, which must not exceed [`MAP_LEN_MAX`].
     pub fn encoded_len(&self) -> usize {
-        postcard::to_allocvec(self).map_or(usize::MAX, |bytes| bytes.len())
+        postcard::to_allocvec(&(self, &self.domains)).map_or(usize::MAX, |bytes| bytes.len())
     }
 }
 
@@ -165,13 +204,19 @@ mod tests {
             servers: vec![entry("a"), ServerEntry::default(), entry("b")],
             targets: vec![TargetEntry { id: TargetId(7), server: ServerId(2), class: "hdd".into() }],
             metadata: ServerId(0),
+            domains: Vec::new(),
         };
         let numbers: Vec<_> = map.numbered().map(|(number, entry)| (number.0, entry.name.as_str())).collect();
         assert_eq!(numbers, [(0, "a"), (2, "b")]);
         assert_eq!((map.number_of("b"), map.number_of("")), (Some(ServerId(2)), None));
         let bytes = postcard::to_allocvec(&map).expect("encodes");
         assert_eq!(postcard::from_bytes::<ClusterMap>(&bytes), Ok(map.clone()));
-        assert_eq!(map.encoded_len(), bytes.len());
+        assert_eq!(map.encoded_len(), bytes.len() + 1, "with an empty list of domains");
+        assert_eq!(map.domain_of(ServerId(2)), Domain { host: "host".into(), rack: String::new() });
+        let domain = Domain { host: "h7".into(), rack: "r1".into() };
+        let named = ClusterMap { domains: vec![domain.clone()], ..map };
+        assert_eq!(named.domain_of(ServerId(0)), domain);
+        assert_eq!(postcard::to_allocvec(&named).expect("encodes"), bytes, "level 1 does not have domains");
         let bad = bytes.windows(4).position(|four| four == b"unix").expect("an address");
         let mut bad_bytes = bytes;
         bad_bytes[bad] = b'x';

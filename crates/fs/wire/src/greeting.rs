@@ -61,6 +61,7 @@ pub async fn greet<C: Conn>(
 ) -> Result<Welcome, GreetingError> {
     let Caller { names, opening, key, random, lengths_only } = caller;
     let is_local = matches!(link.conn().peer(), Peer::Local { .. });
+    let levels = names.levels;
     let security_min = opening.security.max(Security::Mac);
     link.limit_bodies(BODY_LEN_MAX);
     let welcome = if is_local && matches!(names.role, Role::Client(_)) {
@@ -96,7 +97,11 @@ pub async fn greet<C: Conn>(
     if !is_enough {
         return Err(Malformed::Field("security").into());
     }
+    if !levels.contain(welcome.level) {
+        return Err(Malformed::Field("level").into());
+    }
     link.agree(welcome.security);
+    link.set_level(welcome.level);
     link.set_checksums(welcome.checksums);
     link.limit_bodies(u32::MAX);
     Ok(welcome)

@@ -3,7 +3,7 @@
 //! ```text
 //! offset size field
 //!      0    4 magic        "WEFT"
-//!      4    1 version     22
+//!      4    1 level        feature level of the connection; 0 in a greeting
 //!      5    1 kind         0 request, 1 reply, 2 one-way (no reply follows)
 //!      6    1 family       0 hello, 1 data, 2 metadata, 3 status, 4 delegate
 //!      7    1 flags        bit 0: payload_check holds the payload's XXH3-64
@@ -22,6 +22,7 @@
 //! Numbers are little-endian.
 
 use crate::data::PAYLOAD_LEN_MAX;
+use crate::level::{Level, Levels};
 use crate::secure::TAG_LEN;
 use serde::{Serialize, de::DeserializeOwned};
 use weft_env::Processor;
@@ -34,8 +35,6 @@ pub const BODY_LEN_MAX: u32 = 1 << 20;
 pub const ATTACHMENTS_MAX: u8 = 8;
 
 const MAGIC: [u8; 4] = *b"WEFT";
-/// Version of the protocol; both sides must use the same one.
-pub const VERSION: u8 = 23;
 const FLAG_CHECK: u8 = 1;
 const FLAG_SEALED: u8 = 2;
 
@@ -68,6 +67,8 @@ pub enum Family {
 /// Decoded and checked header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
+    /// Feature level of the connection; [`Level::NONE`] in a greeting.
+    pub level: Level,
     /// Direction.
     pub kind: Kind,
     /// Service.
@@ -94,10 +95,10 @@ pub struct Header {
     pub map_version: u32,
 }
 
-/// Whether a message could not be received because the peer speaks another version of the protocol.
-pub fn is_other_version(error: &std::io::Error) -> bool {
+/// Whether a message could not be received because the peer does not know the level of this connection.
+pub fn is_other_level(error: &std::io::Error) -> bool {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    matches!(inner, Some(Malformed::Version(_)))
+    matches!(inner, Some(Malformed::Level(_)))
 }
 
 /// Reason why received bytes are not a valid message.
@@ -106,11 +107,9 @@ pub enum Malformed {
     /// The magic number is wrong.
     #[error("the peer does not speak Weft's protocol")]
     Magic,
-    /// The peer uses another version of the protocol.
-    #[error(
-        "the peer speaks version {0} of the protocol, this program version {VERSION}: install the same Weft on both"
-    )]
-    Version(u8),
+    /// The peer uses another feature level.
+    #[error("the peer speaks level {0} of the protocol, this program {known}: install the same Weft on both", known = Levels::KNOWN)]
+    Level(u8),
     /// The header does not match its checksum.
     #[error("message header damaged on the wire (checksum)")]
     HeaderCrc,
@@ -138,9 +137,11 @@ impl From<Malformed> for std::io::Error {
 }
 
 impl Header {
-    /// Creates the header of a message without payload; [`encode_message`] fills in the fields of the body.
+    /// Creates the header of a message without payload; [`encode_message`] fills in the fields of the body. The level is
+    /// the latest one, except in a greeting.
     pub fn new(kind: Kind, family: Family, request: u64) -> Self {
         Self {
+            level: if family == Family::Hello { Level::NONE } else { Level::LATEST },
             kind,
             family,
             request,
@@ -159,7 +160,7 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         out[0..4].copy_from_slice(&MAGIC);
-        out[4] = VERSION;
+        out[4] = self.level.0;
         out[5] = match self.kind {
             Kind::Request => 0,
             Kind::Reply => 1,
@@ -198,8 +199,9 @@ impl Header {
         if bytes[0..4] != MAGIC {
             return Err(Malformed::Magic);
         }
-        if bytes[4] != VERSION {
-            return Err(Malformed::Version(bytes[4]));
+        let level = Level(bytes[4]);
+        if level > Level::LATEST {
+            return Err(Malformed::Level(bytes[4]));
         }
         if crc32fast::hash(&bytes[..44]) != u32_at(44) {
             return Err(Malformed::HeaderCrc);
@@ -232,6 +234,7 @@ impl Header {
             return Err(Malformed::Field("reserved"));
         }
         let header = Self {
+            level,
             kind,
             family,
             request: u64_at(8),
@@ -308,6 +311,7 @@ mod tests {
 
     fn sample() -> Header {
         Header {
+            level: Level::DOMAINS,
             kind: Kind::Reply,
             family: Family::Data,
             request: 0x0102_0304_0506_0708,
@@ -325,7 +329,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x17\x01\x01\x01");
+        expected.extend_from_slice(b"WEFT\x02\x01\x01\x01");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
@@ -342,7 +346,7 @@ mod tests {
     #[test]
     fn golden_bytes_of_a_sealed_message() {
         let mut expected = Vec::new();
-        expected.extend_from_slice(b"WEFT\x17\x01\x01\x02");
+        expected.extend_from_slice(b"WEFT\x02\x01\x01\x02");
         expected.extend_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         expected.extend_from_slice(&[7, 0, 0, 0, 0, 0, 1, 0]);
         expected.extend_from_slice(&[0; 8]);

@@ -20,6 +20,7 @@
 use crate::bounded;
 use crate::error::WireError;
 use crate::keys::KeyClaims;
+use crate::level::{Level, Levels};
 use serde::{Deserialize, Serialize};
 use weft_core::{ClusterId, Nanos, ServerId};
 
@@ -113,6 +114,8 @@ pub struct Names {
     pub server: String,
     /// Role of the client.
     pub role: Role,
+    /// Feature levels that the client knows.
+    pub levels: Levels,
     /// Claims of the client's key; `None` where the credentials of a Unix socket replace the key.
     pub key: Option<KeyClaims>,
 }
@@ -191,6 +194,8 @@ pub struct Welcome {
     pub checksums: bool,
     /// Identity of the server's cluster; [`ClusterId::NONE`] from a data server that runs without a metadata server.
     pub cluster_id: ClusterId,
+    /// Feature level of later messages: the latest that both sides know.
+    pub level: Level,
     /// Protection of later messages: the stronger of the client's request and the server's setting.
     pub security: Security,
 }

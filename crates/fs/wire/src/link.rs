@@ -4,6 +4,7 @@ use crate::header::{
     BODY_LEN_MAX, Family, HEADER_LEN, Header, Kind, Malformed, encode_message, payload_check,
 };
 use crate::hello::Security;
+use crate::level::Level;
 use crate::secure::{Sealing, TAG_LEN, segments};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -20,6 +21,7 @@ pub struct Link<C: Conn> {
     outbox: Vec<u8>,
     checksums: bool,
     body_len_max: u32,
+    level: Level,
     waits_on: Option<Processor>,
     map_version: u32,
     sealed: Option<Box<Sealed>>,
@@ -56,6 +58,7 @@ impl<C: Conn> Link<C> {
             outbox: Vec::new(),
             checksums: false,
             body_len_max: BODY_LEN_MAX,
+            level: Level::NONE,
             waits_on: None,
             map_version: 0,
             sealed: None,
@@ -80,6 +83,16 @@ impl<C: Conn> Link<C> {
             (Some(sealed), security) => sealed.sealing.agree(security),
             (None, _) => panic!("{security:?} on a connection without keys"),
         }
+    }
+
+    /// Sets the feature level of all later messages.
+    pub fn set_level(&mut self, level: Level) {
+        self.level = level;
+    }
+
+    /// Feature level of messages; [`Level::NONE`] before the greeting has ended.
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// Current protection of messages.
@@ -157,7 +170,8 @@ impl<C: Conn> Link<C> {
 
     fn header(&self, kind: Kind, family: Family, request: u64) -> Header {
         let map_version = if kind == Kind::Reply { self.map_version } else { 0 };
-        Header { is_sealed: self.sealed.is_some(), map_version, ..Header::new(kind, family, request) }
+        let is_sealed = self.sealed.is_some();
+        Header { level: self.level, is_sealed, map_version, ..Header::new(kind, family, request) }
     }
 
     /// Encodes header and body into the outbox and seals them.
@@ -272,6 +286,9 @@ impl<C: Conn> Link<C> {
         let bytes: &[u8; HEADER_LEN] =
             self.inbox[self.start..self.start + HEADER_LEN].try_into().expect("a header's length");
         let header = Header::decode(bytes)?;
+        if header.level != self.level {
+            return Err(Malformed::Level(header.level.0).into());
+        }
         if header.is_sealed != self.sealed.is_some() {
             return Err(Malformed::Forged.into());
         }

@@ -2,6 +2,7 @@
 
 use crate::activity::Activity;
 use crate::bounded;
+use crate::cluster::ServerEntry;
 use crate::keys::{GENERATIONS_MAX, Revoked};
 use crate::meta::{SpaceReservation, TargetRecord};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,10 @@ pub enum StatusRequest {
     Revoke(Revoked),
     /// Returns the activity of clients and files. Administrators see all users, others see themselves only.
     Activity,
+    /// Returns the entry of the metadata server, for clients that know a former address of it.
+    MetadataServer,
+    /// Says where the metadata server is. Reserved for servers. Reply: `MetadataServer`.
+    SetMetadataServer(ServerEntry),
 }
 
 /// Reply to a status request.
@@ -41,6 +46,8 @@ pub enum StatusReply {
     Revoked,
     /// Reply to `Activity`.
     Activity(Box<Activity>),
+    /// Reply to `MetadataServer` and `SetMetadataServer`: the entry, as far as the server knows it.
+    MetadataServer(Option<ServerEntry>),
 }
 
 /// State of one server.

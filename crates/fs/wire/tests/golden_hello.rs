@@ -8,7 +8,7 @@ use weft_wire::hello::{
     SessionId, Welcome,
 };
 use weft_wire::keys::{Holder, KeyClaims, KeyId};
-use weft_wire::{Errno, WireError};
+use weft_wire::{Errno, Level, Levels, WireError};
 
 const EXCHANGE: Exchange = Exchange { ephemeral: [0x5a; 32], tag: [0xa5; 16] };
 
@@ -27,6 +27,7 @@ fn hello() {
         cluster_id: ClusterId(0x0102),
         server: "node7".into(),
         role,
+        levels: Levels { earliest: Level(1), latest: Level(2) },
         key,
     };
     let user = Identity { uid: 1000, gid: 100, groups: vec![4, 24, 65_534] };
@@ -68,6 +69,7 @@ fn hello_reply() {
                 idle_limit: Nanos::from_s(600),
                 checksums: false,
                 cluster_id: ClusterId(0x0304),
+                level: Level(2),
                 security: Security::Encrypt,
             }),
             HelloReply::Refused(WireError::new(Errno::EACCES, "this is cluster \"physics\"")),

@@ -10,11 +10,13 @@ use weft_core::{
 };
 use weft_env::Address;
 use weft_wire::capability::{Capability, Rights, WriteLimit};
-use weft_wire::cluster::{ClusterMap, ServerChange, ServerEntry, TargetEntry, TargetPlace};
+use weft_wire::cluster::{
+    ClusterMap, Domain, DomainChange, ServerChange, ServerEntry, TargetEntry, TargetPlace,
+};
 use weft_wire::hello::Identity;
 use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::*;
-use weft_wire::{Errno, SessionName, WalkProof, WireError};
+use weft_wire::{Errno, Level, Levels, SessionName, WalkProof, WireError};
 
 fn at(path: &str) -> InodePath {
     InodePath::from_root(path, true)
@@ -368,15 +370,37 @@ fn encoded_requests_match_the_golden_bytes() {
             addresses: addresses(),
             targets: vec![TargetId(2), TargetId(300)],
             format: true,
+            levels: Levels { earliest: Level(1), latest: Level(2) },
         },
         MetaRequest::ChangeServer { name: "node3".into(), change: ServerChange::Add },
         MetaRequest::ChangeServer { name: "node3".into(), change: ServerChange::Remove },
+        MetaRequest::Levels,
+        MetaRequest::RaiseLevel { to: Level(2) },
+        MetaRequest::SetDomain {
+            name: "node3".into(),
+            change: DomainChange { host: None, rack: Some("r1".into()) },
+        },
     ];
     support::check("meta_request.txt", &requests);
 }
 
 fn addresses() -> Vec<Address> {
     vec![Address::Unix("/run/weft/node3".into()), Address::Tcp("node3".into(), 7411)]
+}
+
+fn domain(host: &str, rack: &str) -> Domain {
+    Domain { host: host.into(), rack: rack.into() }
+}
+
+fn map() -> ClusterMap {
+    ClusterMap {
+        domains: Vec::new(),
+        name: "physics".into(),
+        version: 1_796_000_000,
+        servers: vec![ServerEntry { name: "node3".into(), addresses: addresses() }, ServerEntry::default()],
+        targets: vec![TargetEntry { id: TargetId(300), server: ServerId(0), class: "ssd".into() }],
+        metadata: ServerId(0),
+    }
 }
 
 fn settings() -> TargetSettings {
@@ -562,17 +586,17 @@ fn encoded_replies_match_the_golden_bytes() {
         MetaReply::InlineBytes { size: ByteLen(300), bytes: b"ab".to_vec() },
         MetaReply::InlineWritten { offset: FileOffset(300) },
         MetaReply::LookedUp { attr: attr(false), leased: true },
-        MetaReply::ClusterMap(Box::new(ClusterMap {
-            name: "physics".into(),
-            version: 1_796_000_000,
-            servers: vec![
-                ServerEntry { name: "node3".into(), addresses: addresses() },
-                ServerEntry::default(),
-            ],
-            targets: vec![TargetEntry { id: TargetId(300), server: ServerId(0), class: "ssd".into() }],
-            metadata: ServerId(0),
-        })),
-        MetaReply::Registered { server: ServerId(300) },
+        MetaReply::ClusterMap(Box::new(map())),
+        MetaReply::Registered { server: ServerId(300), level: Level(2) },
+        MetaReply::Levels(ClusterLevels {
+            cluster: Level(1),
+            known: Levels { earliest: Level(1), latest: Level(2) },
+            servers: vec![("node3".into(), Level(2))],
+        }),
+        MetaReply::of_map(
+            &ClusterMap { domains: vec![Domain::default(), domain("node3", "r1")], ..map() },
+            Level(2),
+        ),
         MetaReply::Growing(Box::new(Growing {
             cap: cap(),
             layout: layout(),

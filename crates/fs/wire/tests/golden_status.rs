@@ -3,9 +3,11 @@
 mod support;
 
 use weft_core::{ByteLen, ClusterId, DeviceLoad, FileId, Nanos, ServerId, TargetId, TargetState, TargetUuid};
+use weft_env::Address;
 use weft_wire::activity::{
     Activity, ClientActivity, FileActivity, LatencyCounts, TargetLatency, UserActivity, Work,
 };
+use weft_wire::cluster::ServerEntry;
 use weft_wire::hello::Process;
 use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::{SpaceReservation, TargetRecord};
@@ -25,8 +27,14 @@ fn encoded_requests_match_the_golden_bytes() {
             StatusRequest::Echo { reply_len: 4 << 20 },
             StatusRequest::Revoke(Revoked { keys: vec![KeyId(300)] }),
             StatusRequest::Activity,
+            StatusRequest::MetadataServer,
+            StatusRequest::SetMetadataServer(entry()),
         ],
     );
+}
+
+fn entry() -> ServerEntry {
+    ServerEntry { name: "node3".into(), addresses: vec![Address::Tcp("node3".into(), 7411)] }
 }
 
 fn activity(status: ServerStatus) -> Activity {
@@ -219,6 +227,7 @@ fn encoded_replies_match_the_golden_bytes() {
             StatusReply::Echo,
             StatusReply::Revoked,
             StatusReply::Activity(Box::new(activity(status))),
+            StatusReply::MetadataServer(Some(entry())),
         ],
     );
 }

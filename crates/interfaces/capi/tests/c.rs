@@ -195,6 +195,7 @@ impl Servers {
                 cache: None,
             };
             let config = ServerConfig {
+                levels: weft_wire::Levels::KNOWN,
                 server: id,
                 name: server.name.clone(),
                 cluster: cluster.name.clone(),

@@ -113,8 +113,10 @@ pub enum Command {
     Flush(c::flush::Flush),
     /// Show the targets on record, and let targets join or leave
     Target(c::target::Target),
-    /// Let all targets of a server join or leave
+    /// Show servers, name their failure domains, and let them join or leave
     Server(c::server::Server),
+    /// Raise the feature level of the cluster after all servers have a later version
+    Upgrade(c::upgrade::Upgrade),
     /// Move data from full targets to empty ones
     Rebalance(c::rebalance::Rebalance),
     /// Create and manage keys

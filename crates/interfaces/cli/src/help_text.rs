@@ -60,7 +60,7 @@ pub const TOPICS: [(&str, &[&str]); 6] = [
     ),
     ("Layouts", &["setstripe", "getstripe", "migrate", "apply"]),
     ("Traces and plans", &["trace", "plan", "replicate", "agent", "replay", "profile"]),
-    ("Care", &["fsck", "meta", "target", "server", "rebalance", "flush", "key", "config"]),
+    ("Care", &["fsck", "meta", "target", "server", "upgrade", "rebalance", "flush", "key", "config"]),
     ("Measuring and simulating", &["bench", "workload", "twin", "lab", "cache", "completions", "man"]),
 ];
 

@@ -650,6 +650,7 @@ impl Raw {
             let mut link = Link::new(conn);
             let caller = Caller {
                 names: Names {
+                    levels: weft_wire::Levels::KNOWN,
                     cluster: "keys".into(),
                     cluster_id: ClusterId::NONE,
                     server: entry.name.clone(),
@@ -769,6 +770,7 @@ fn be_a_server(meta: &mut Raw, data: &mut Raw) -> Vec<(&'static str, Result<(), 
         addresses: vec![Address::Tcp("127.0.0.1".into(), 9)],
         targets: vec![target],
         format: true,
+        levels: weft_wire::Levels::KNOWN,
     };
     let judge = MetaRequest::JudgeTarget { target, claim: TargetClaim::Blank, format: true };
     vec![

@@ -7,6 +7,7 @@ mod common;
 
 use common::hosts::{Hosts, Server, stop};
 use common::{WEFT, mounts, needs, shown, succeeded};
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -137,10 +138,17 @@ fn users_notice_nothing_of_a_year_of_administration() {
     let way_in = file(0);
     succeeded(common::undisturbed().args(["key", "make"]).arg(dir.join("cluster.key")));
     let weft = |args: &[&str]| succeeded(&mut hosts.command(0, &way_in, args));
-    let start = |host: usize, args: &[&str]| {
+    // All begin with the version before this one: with the feature level that it knows.
+    let is_upgraded = Cell::new(false);
+    let serve = |host: usize, args: &[&str]| {
         let name = format!("node{host}");
-        Server::start(hosts.command(host, &file(host), &[&["serve", &name, "--announce"], args].concat()))
+        let mut command = hosts.command(host, &file(host), &[&["serve", &name, "--announce"], args].concat());
+        if !is_upgraded.get() {
+            command.env("WEFT_TEST_LEVEL", "1");
+        }
+        command
     };
+    let start = |host: usize, args: &[&str]| Server::start(serve(host, args));
     let make_targets = |host: usize| {
         for id in [host * 2, host * 2 + 1] {
             std::fs::create_dir_all(dir.join(format!("target{id}"))).expect("a mount point");
@@ -186,7 +194,7 @@ fn users_notice_nothing_of_a_year_of_administration() {
     let at = mount_point.to_str().expect("text");
     let args = ["mount", "-f", "--announce", "--allow-other", "--log", log.to_str().expect("text"), at];
     let mut mount = hosts.command(USERS, &way_in, &args);
-    mount.env("WEFT_KEY", &host_key).env_remove("WEFT_RETRY_FOR");
+    mount.env("WEFT_KEY", &host_key).env("WEFT_TEST_LEVEL", "1").env_remove("WEFT_RETRY_FOR");
     let mut mount = Server::start(mount);
     let as_user = |command: &mut Command, uid: u32| {
         let id = uid.to_string();
@@ -195,7 +203,7 @@ fn users_notice_nothing_of_a_year_of_administration() {
     let mut job = hosts.on(USERS);
     as_user(&mut job, ADA);
     job.arg(WEFT).arg("--cluster").arg(&way_in).args(["run", "--", "sh", "-c", LOAD, "load", "/weft/ada"]);
-    job.env("WEFT_KEY", &ada_key).env_remove("WEFT_RETRY_FOR");
+    job.env("WEFT_KEY", &ada_key).env("WEFT_TEST_LEVEL", "1").env_remove("WEFT_RETRY_FOR");
     let mut job = Load::start(job, ada.clone());
     let mut user = common::isolated("nsenter");
     user.args(["--target", &mount.0.id().to_string(), "--mount", "--net"]).stdin(Stdio::null());
@@ -262,12 +270,79 @@ fn users_notice_nothing_of_a_year_of_administration() {
     let first = start(0, &[]);
     both("the outage of the metadata server");
 
+    // An upgrade, one server after the other. The job and the mount keep the earlier version.
+    let (mut of_two, mut of_three) = (joined.remove(0), joined.remove(0));
+    let upgrade = |host: usize, running: Server, is_new: bool| {
+        stop(&hosts, host, &file(host), running);
+        is_upgraded.set(is_new);
+        start(host, &[])
+    };
+    of_two = upgrade(2, of_two, true);
+    both("the upgrade of one server");
+    assert!(weft(&["upgrade"]).contains("has level 1, the latest that all servers know"));
+    let first = upgrade(0, first, true);
+    both("the upgrade of the metadata server");
+    let fails = |args: &[&str]| {
+        let output = hosts.command(0, &way_in, args).output().expect("starts");
+        assert!(!output.status.success(), "{}", shown(&output));
+        shown(&output)
+    };
+    let text = fails(&["upgrade", "--to", "2"]);
+    assert!(text.contains("servers that do not know level 2: node3 (level 1)"), "{text}");
+    let text = fails(&["server", "set", "node3", "--rack", "r2"]);
+    assert!(text.contains("failure domains need level 2") && text.contains("weft upgrade"), "{text}");
+    of_two = upgrade(2, of_two, false);
+    both("a return to the earlier version");
+    of_two = upgrade(2, of_two, true);
+    of_three = upgrade(3, of_three, true);
+    let text = weft(&["upgrade", "--check"]);
+    assert!(text.contains("all servers know level 2: `weft upgrade` raises it"), "{text}");
+    both("the upgrade of all servers");
+    assert!(weft(&["upgrade"]).contains("has level 2 now, before level 1"));
+    both("the new level");
+    let text = weft(&["server", "set", "node3", "--rack", "r2"]);
+    assert!(text.contains("server node3 is on host 10.77.0.4 in rack r2"), "{text}");
+    both("a failure domain");
+    stop(&hosts, 2, &file(2), of_two);
+    is_upgraded.set(false);
+    let output = serve(2, &[]).output().expect("starts");
+    assert!(!output.status.success(), "{}", shown(&output));
+    assert!(
+        shown(&output).contains("node2 knows level 1, and the cluster has level 2"),
+        "{}",
+        shown(&output)
+    );
+    is_upgraded.set(true);
+    of_two = start(2, &[]);
+    both("a refused server");
+
+    // The metadata server moves to another host with its disks. Programs ask the other servers where it is. So do commands,
+    // whose cluster file has its former address and that of another server.
+    let former = dir.join("former.toml");
+    std::fs::copy(&way_in, &former).expect("copied");
+    std::fs::write(dir.join("ways.toml"), cluster_toml(dir, &[0, 2])).expect("written");
+    std::fs::rename(dir.join("ways.toml"), &way_in).expect("renamed");
+    both("another way in");
+    stop(&hosts, 0, &former, first);
+    for (host, named) in [(1, &[0][..]), (2, &[0, 2]), (3, &[0, 3])] {
+        let moved = cluster_toml(dir, named).replace("tcp:10.77.0.1:", "tcp:10.77.0.2:");
+        std::fs::write(file(host), moved).expect("written");
+    }
+    let first = Server::start(hosts.command(1, &file(1), &["serve", "node0", "--announce"]));
+    both("the move of the metadata server");
+    let told = std::fs::read_to_string(dir.join("node3.log")).expect("a log");
+    assert!(told.contains("metadata server node0 has moved to tcp:10.77.0.2:7411"), "{told}");
+    let status = weft(&["status"]);
+    assert!(status.contains("10.77.0.2:7411") && !status.contains("10.77.0.1:"), "{status}");
+    // Programs that have used no server but that one since the start look into the corrected file.
+    let corrected = cluster_toml(dir, &[0]).replace("tcp:10.77.0.1:", "tcp:10.77.0.2:");
+    std::fs::write(dir.join("ways.toml"), corrected).expect("written");
+    std::fs::rename(dir.join("ways.toml"), &way_in).expect("renamed");
+
     // A server is stopped for maintenance, another one killed.
-    let of_two = joined.remove(0);
     stop(&hosts, 2, &file(2), of_two);
     let of_two = start(2, &[]);
     both("maintenance");
-    let mut of_three = joined.remove(0);
     of_three.0.kill().expect("killed");
     of_three.0.wait().expect("waited for");
 
@@ -319,5 +394,5 @@ fn users_notice_nothing_of_a_year_of_administration() {
     assert!(mount.0.wait().expect("waited for").success());
     stop(&hosts, 3, &file(3), of_three);
     stop(&hosts, 2, &file(2), of_two);
-    stop(&hosts, 0, &file(0), first);
+    stop(&hosts, 1, &file(1), first);
 }

@@ -74,6 +74,7 @@ impl Cluster {
             spec: spec.clone(),
             control: control.clone(),
             map: Arc::new(ClusterMap {
+                domains: Vec::new(),
                 name: "twin".into(),
                 version: 0,
                 servers: (0..count)
@@ -278,6 +279,7 @@ impl Cluster {
             },
             security: Security::Mac,
             idle_exit: None,
+            levels: weft_wire::Levels::KNOWN,
             sample: None,
             registers: false,
             join: Join::No,

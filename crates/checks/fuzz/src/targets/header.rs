@@ -11,7 +11,7 @@ pub fn header(data: &[u8]) -> Outcome {
     let as_given = check(&bytes);
     // Also test behind the checksum, because a malicious peer computes valid checksums.
     bytes[..4].copy_from_slice(b"WEFT");
-    bytes[4] = weft_wire::header::VERSION;
+    bytes[4] = weft_wire::Level::LATEST.0;
     reseal(&mut bytes);
     let resealed = check(&bytes);
     if as_given == Outcome::Accepted { as_given } else { resealed }
@@ -43,6 +43,7 @@ fn check(bytes: &[u8; HEADER_LEN]) -> Outcome {
 
 pub fn seeds() -> Vec<Vec<u8>> {
     let header = Header {
+        level: weft_wire::Level::LATEST,
         kind: Kind::Request,
         family: Family::Data,
         request: 7,

@@ -46,6 +46,7 @@ fn compare(stream: &[u8], script: u64) -> Outcome {
     let body_len_max = if small { hello::BODY_LEN_MAX } else { weft_wire::header::BODY_LEN_MAX };
     let mut link = Link::new(Pieces::new(stream.to_vec(), script));
     link.limit_bodies(body_len_max);
+    link.set_level(weft_wire::Level::LATEST);
     let mut choose = Rng::new(script ^ 0xc0ff_ee00);
     let mut left = stream;
     let mut messages = 0;
@@ -160,7 +161,7 @@ fn seal(stream: &mut [u8], rng: &mut Rng) {
     while stream.len() - at >= HEADER_LEN {
         let (bytes, rest) = stream[at..].split_first_chunk_mut::<HEADER_LEN>().expect("long enough");
         bytes[..4].copy_from_slice(b"WEFT");
-        bytes[4] = weft_wire::header::VERSION;
+        bytes[4] = weft_wire::Level::LATEST.0;
         (bytes[5], bytes[6], bytes[7], bytes[32]) = (bytes[5] % 3, bytes[6] % 4, bytes[7] & 1, bytes[32] % 9);
         bytes[33..40].fill(0);
         let mut cut = |at: usize, most: usize, limit: u32| -> usize {

@@ -14,10 +14,10 @@ use weft_core::{
 };
 use weft_store::metadata::log_bytes::{frame, read};
 use weft_store::metadata::{
-    AllocatorRow, ClusterMapRow, DentryRow, DumpError, DumpHeader, DumpReader, DumpWriter, Generations,
-    Identity, IdsRow, Inode, LayoutChoice, MoveRow, Node, NodeKind, OwnerRow, ReapRow, ReplicaRow, ReplyRow,
-    RevokedRow, RuleRow, RulesRow, SpaceReservationRow, StartRow, Table, TargetRow, Untrusted, seal,
-    sums_bytes,
+    AllocatorRow, ClusterMapRow, DentryRow, DomainsRow, DumpError, DumpHeader, DumpReader, DumpWriter,
+    Generations, Identity, IdsRow, Inode, LayoutChoice, LevelsRow, MoveRow, Node, NodeKind, OwnerRow,
+    ReapRow, ReplicaRow, ReplyRow, RevokedRow, RuleRow, RulesRow, SpaceReservationRow, StartRow, Table,
+    TargetRow, Untrusted, seal, sums_bytes,
 };
 use weft_wire::hello::SessionId;
 use weft_wire::{ClusterSecret, SessionOwner};
@@ -26,7 +26,7 @@ const KEY: &[u8] = b"\0\0\0\0\0\0\0\x07";
 
 pub fn metadata_row(data: &[u8]) -> Outcome {
     let Some((&kind, value)) = data.split_first() else { return Outcome::Refused };
-    match kind % 15 {
+    match kind % 17 {
         0 => row::<Inode>(Table::Inodes, value),
         1 => row::<DentryRow>(Table::Dentries, value),
         2 => row::<ReapRow>(Table::Reap, value),
@@ -41,6 +41,8 @@ pub fn metadata_row(data: &[u8]) -> Outcome {
         12 => row::<RevokedRow>(Table::Revoked, value),
         13 => row::<ReplicaRow>(Table::Replicas, value),
         14 => row::<ClusterMapRow>(Table::Counters, value),
+        15 => row::<LevelsRow>(Table::Counters, value),
+        16 => row::<DomainsRow>(Table::Counters, value),
         _ => row::<StartRow>(Table::Counters, value),
     }
 }

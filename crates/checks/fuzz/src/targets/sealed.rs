@@ -159,6 +159,7 @@ fn tamper(stream: &mut Vec<u8>, edit: &[u8], sent: &[Sent]) {
 
 fn keys() -> SessionKeys {
     let names = Names {
+        levels: weft_wire::Levels::KNOWN,
         cluster: "c".into(),
         cluster_id: ClusterId(1),
         server: "s".into(),

@@ -84,6 +84,7 @@ fn config() -> Config {
     let target =
         |n: u32, class: &str| TargetEntry { id: TargetId(n), server: ServerId(n), class: class.into() };
     let cluster = ClusterMap {
+        domains: Vec::new(),
         name: "fuzz".into(),
         version: 0,
         servers: (0..3).map(server).collect(),

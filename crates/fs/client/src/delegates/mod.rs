@@ -170,6 +170,7 @@ impl<E: Env> Delegates<E> {
         let retry_for = options.retry_for.min(RETRY_FOR);
         let options = ClientOptions { request_timeout, retry_for, ..options };
         let map = ClusterMap {
+            domains: Vec::new(),
             name: job.name,
             version: 0,
             servers: job.delegates,

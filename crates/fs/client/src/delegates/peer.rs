@@ -39,7 +39,14 @@ impl<E: Env> Delegates<E> {
     ) -> Self {
         let incarnations = Arc::new(Incarnations::of(job.delegates.len()));
         let (name, servers) = (job.name, job.delegates);
-        let map = ClusterMap { name, version: 0, servers, targets: Vec::new(), metadata: ServerId(0) };
+        let map = ClusterMap {
+            domains: Vec::new(),
+            name,
+            version: 0,
+            servers,
+            targets: Vec::new(),
+            metadata: ServerId(0),
+        };
         let core = Arc::new(Core::new(env, Arc::new(map), options, credentials));
         let own = DelegateIndex(settings.index);
         let (settings, last_handle) = (Arc::new(settings), Arc::default());

@@ -69,6 +69,7 @@ impl Plan {
             class: if id < 2 { "hdd".into() } else { "ssd".into() },
         });
         let map = ClusterMap {
+            domains: Vec::new(),
             name: "test".into(),
             version: 0,
             servers: servers.collect(),
@@ -98,6 +99,7 @@ impl Plan {
 
     pub fn config(&self, id: u32) -> ServerConfig {
         ServerConfig {
+            levels: weft_wire::Levels::KNOWN,
             server: ServerId(id),
             name: format!("s{id}"),
             cluster: self.map.name.clone(),

@@ -14,6 +14,7 @@ const REQUESTS: u64 = 4_000_000;
 fn connection(activity: &Arc<Activity>, session: u128) -> ConnectionActivity {
     let identity = Identity { uid: 1000, gid: 100, groups: vec![] };
     let greeted = Greeted {
+        level: weft_wire::Level::LATEST,
         session: SessionId(session),
         slot: 0,
         principal: Principal::local(identity, false),

@@ -39,6 +39,7 @@ impl<E: Env> TestCluster<E> {
         let servers = addresses.into_iter().enumerate();
         let target = |id| TargetEntry { id: TargetId(id), server: ServerId(id), class: "hdd".into() };
         let map = ClusterMap {
+            domains: Vec::new(),
             name: "test".into(),
             version: 0,
             servers: servers
@@ -84,6 +85,7 @@ impl<E: Env> TestCluster<E> {
             limits: Limits::default(),
             security: weft_wire::hello::Security::Mac,
             idle_exit: None,
+            levels: weft_wire::Levels::KNOWN,
             sample: None,
             registers: false,
             join: Join::No,
@@ -169,6 +171,7 @@ impl<E: Env> TestCluster<E> {
             cluster: self.map.name.clone(),
             cluster_id: weft_core::ClusterId::NONE,
             secret: ClusterSecret::new(&[7; 32]),
+            levels: weft_wire::Levels::KNOWN,
             timeout: TIMEOUT,
         };
         let entry = self.map.server(ServerId(0));

@@ -20,14 +20,15 @@ use std::sync::Arc;
 use weft_core::{AttachToken, ServerId, TargetId, TargetSettings, TargetState, TargetUuid, Timestamp};
 use weft_env::Address;
 use weft_store::metadata::{
-    CLUSTER_MAP_KEY, ClusterMapRow, ServerRow, ServerState, Snapshot, Table, TargetPlaceRow, TargetRow,
-    Transaction, target_key,
+    CLUSTER_MAP_KEY, ClusterMapRow, DOMAINS_KEY, DomainsRow, ServerRow, ServerState, Snapshot, Table,
+    TargetPlaceRow, TargetRow, Transaction, target_key,
 };
 use weft_wire::cluster::{
-    MAP_LEN_MAX, SERVERS_MAX, ServerChange, ServerEntry, TargetEntry, TargetPlace, is_name,
+    Domain, DomainChange, MAP_LEN_MAX, SERVERS_MAX, ServerChange, ServerEntry, TargetEntry, TargetPlace,
+    is_name,
 };
 use weft_wire::meta::MetaReply;
-use weft_wire::{ClusterMap, Errno};
+use weft_wire::{ClusterMap, Errno, Level, Levels};
 
 /// Settings of targets.
 pub(super) type Settings = BTreeMap<TargetId, TargetSettings>;
@@ -106,7 +107,7 @@ pub(super) fn begin(
     }
     let metadata = file.server(file.metadata).name.as_str();
     let map = match row == before {
-        true => published(&row, (&file.name, metadata))?,
+        true => published(t, &row, (&file.name, metadata))?,
         false => put_map(t, &mut row, (&file.name, metadata), now)?,
     };
     Ok((map, settings_of(&row), removed))
@@ -114,6 +115,10 @@ pub(super) fn begin(
 
 fn map_row(s: &dyn Snapshot) -> Outcome<ClusterMapRow> {
     Ok(row(s, Table::Counters, CLUSTER_MAP_KEY)?.unwrap_or_default())
+}
+
+fn domains_row(s: &dyn Snapshot) -> Outcome<DomainsRow> {
+    Ok(row(s, Table::Counters, DOMAINS_KEY)?.unwrap_or_default())
 }
 
 /// Writes a row that has changed, with a higher version, and returns its map.
@@ -127,7 +132,7 @@ fn put_map(
     // versions from coming back with another meaning.
     let clock = u32::try_from(seconds(now)).unwrap_or(0);
     row.version = row.version.saturating_add(1).max(clock);
-    let map = published(row, names)?;
+    let map = published(t, row, names)?;
     if map.servers.len() > SERVERS_MAX || map.encoded_len() > MAP_LEN_MAX {
         const WHY: &str = "the cluster has too many servers, targets and addresses for one map";
         return Err(Fault::new(Errno::EFBIG, WHY));
@@ -148,7 +153,11 @@ fn texts(addresses: &[Address]) -> Vec<String> {
 }
 
 /// The map that clients see. `names` are those of the cluster and of the metadata server.
-fn published(row: &ClusterMapRow, (cluster, metadata): (&str, &str)) -> Outcome<ClusterMap> {
+fn published(
+    s: &dyn Snapshot,
+    row: &ClusterMapRow,
+    (cluster, metadata): (&str, &str),
+) -> Outcome<ClusterMap> {
     let entry = |server: &ServerRow| {
         if server.state == ServerState::Removed || server.addresses.is_empty() {
             return Ok(ServerEntry::default());
@@ -165,12 +174,14 @@ fn published(row: &ClusterMapRow, (cluster, metadata): (&str, &str)) -> Outcome<
         class: place.class.clone(),
     };
     let number = row.servers.iter().position(|server| server.name == metadata).unwrap_or(0);
+    let domain = |(host, rack)| Domain { host, rack };
     Ok(ClusterMap {
         name: cluster.to_owned(),
         version: row.version,
         servers: row.servers.iter().map(entry).collect::<Outcome<_>>()?,
         targets: row.targets.iter().map(place).collect(),
         metadata: ServerId(number as u32),
+        domains: domains_row(s)?.servers.into_iter().map(domain).collect(),
     })
 }
 
@@ -220,14 +231,14 @@ impl Op<'_> {
     }
 
     pub(super) fn cluster_map(&self) -> MetaReply {
-        MetaReply::ClusterMap(Box::new((*self.core.map.get()).clone()))
+        MetaReply::of_map(&self.core.map.get(), self.level)
     }
 
     /// Records the addresses of a server that starts.
     pub(super) fn register_server(
         &self,
         t: &mut dyn Transaction,
-        name: &str,
+        (name, levels): (&str, Levels),
         addresses: &[Address],
         targets: &[TargetId],
         format: bool,
@@ -254,6 +265,7 @@ impl Op<'_> {
             None => return refused("is not part of the cluster"),
         };
         let server = ServerId(at as u32);
+        let level = self.note_levels(t, (name, server), levels)?;
         let mut omitted = Vec::new();
         for place in row.targets.iter().filter(|place| place.server == server) {
             if !targets.contains(&place.target) && may_hold_data(t, place.target)? {
@@ -278,7 +290,7 @@ impl Op<'_> {
             }
         }
         self.change_map(t, &before, row)?;
-        Ok(MetaReply::Registered { server })
+        Ok(MetaReply::Registered { server, level })
     }
 
     /// Lets a blank disk become a target that is not on record.
@@ -369,11 +381,61 @@ impl Op<'_> {
                 row.targets.retain(|place| place.server != server);
                 row.servers[at].state = ServerState::Removed;
                 row.servers[at].addresses.clear();
+                put_domain(t, server, &Domain::default())?;
             }
         }
         self.change_map(t, &before, row)?;
         Ok(self.cluster_map())
     }
+}
+
+impl Op<'_> {
+    /// Names the failure domain of a server.
+    pub(super) fn set_domain(
+        &self,
+        t: &mut dyn Transaction,
+        name: &str,
+        change: &DomainChange,
+    ) -> Outcome<MetaReply> {
+        self.require_kept_map()?;
+        self.require_level(t, Level::DOMAINS, "failure domains")?;
+        for label in [&change.host, &change.rack].into_iter().flatten().filter(|label| !label.is_empty()) {
+            if !is_name(label) {
+                let why =
+                    "names of hosts and racks have up to 64 letters, digits, dots, dashes and underscores";
+                return Err(Fault::new(Errno::EINVAL, format!("{label:?}: {why}")));
+            }
+        }
+        let now = self.core.map.get();
+        let Some(server) = now.number_of(name) else {
+            let known: Vec<_> = now.numbered().map(|(_, entry)| entry.name.as_str()).collect();
+            let detail = format!("server {name}: it has not started; there are {}", known.join(", "));
+            return Err(Fault::new(Errno::EINVAL, detail));
+        };
+        let before = now.domains.get(server.0 as usize).cloned().unwrap_or_default();
+        let domain = Domain {
+            host: change.host.clone().unwrap_or(before.host),
+            rack: change.rack.clone().unwrap_or(before.rack),
+        };
+        put_domain(t, server, &domain)?;
+        let mut row = map_row(t)?;
+        let map = put_map(t, &mut row, (&now.name, &now.server(now.metadata).name), self.now)?;
+        self.core.take_map(map, &settings_of(&row));
+        Ok(self.cluster_map())
+    }
+}
+
+/// Writes the failure domain of a server, unless nothing changes.
+fn put_domain(t: &mut dyn Transaction, server: ServerId, domain: &Domain) -> Outcome<()> {
+    let mut row = domains_row(t)?;
+    let (at, names) = (server.0 as usize, (domain.host.clone(), domain.rack.clone()));
+    if row.servers.get(at).map_or(*domain == Domain::default(), |known| *known == names) {
+        return Ok(());
+    }
+    row.servers.resize(row.servers.len().max(at + 1), Default::default());
+    row.servers[at] = names;
+    put_row(t, Table::Counters, DOMAINS_KEY, &row);
+    Ok(())
 }
 
 /// Refuses a name that no cluster file can have.

@@ -286,8 +286,14 @@ mod tests {
         };
         let targets =
             vec![target(0, 0, "hdd"), target(1, 1, "hdd"), target(2, 2, "ssd"), target(3, 3, "ssd")];
-        let cluster =
-            ClusterMap { name: "c".into(), version: 0, servers: vec![], targets, metadata: ServerId(0) };
+        let cluster = ClusterMap {
+            domains: Vec::new(),
+            name: "c".into(),
+            version: 0,
+            servers: vec![],
+            targets,
+            metadata: ServerId(0),
+        };
         Layouts::new(SharedMap::new(cluster), Placement::default())
     }
 

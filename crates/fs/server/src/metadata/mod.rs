@@ -39,6 +39,7 @@ mod fences;
 mod inline;
 mod keys;
 mod layouts;
+mod levels;
 mod lineage;
 mod list;
 mod locking;
@@ -97,7 +98,7 @@ use weft_store::metadata::{Engine, Journal, JournalOptions, Point};
 use weft_wire::hello::{Identity, JobNumber};
 use weft_wire::keys::Delegation;
 use weft_wire::status::{MetadataStatus, UserStatus};
-use weft_wire::{BoundSession, ClusterMap, SessionOwner};
+use weft_wire::{BoundSession, ClusterMap, Level, Levels, SessionOwner};
 
 /// Configuration of the metadata service.
 #[derive(Clone, Debug)]
@@ -153,6 +154,8 @@ pub struct Options {
     /// Whether the database has the cluster map, and servers and targets register there. Otherwise the map is that of the
     /// cluster file.
     pub keeps_map: bool,
+    /// Feature levels that this server knows. A new cluster gets the latest of them.
+    pub levels: Levels,
     /// Limits of one user. They do not apply to root and the user who runs the server.
     pub user: UserBounds,
     /// Maximum size of files whose bytes are in the database; 0 for none.
@@ -210,6 +213,7 @@ impl Default for Options {
             emulate: None,
             targets: BTreeMap::new(),
             keeps_map: false,
+            levels: Levels::KNOWN,
             user: UserBounds::default(),
             inline_max: ByteLen(0),
             syncs_all_names: false,
@@ -241,12 +245,20 @@ pub struct ConnectionContext {
     delegation: Delegation,
     /// Job of the process.
     job: Option<JobNumber>,
+    /// Feature level of the connection.
+    level: Level,
     /// Whether a loss of power on this host ends the client too, so that its changes of names need not be durable before
     /// their replies.
     ends_with_host: bool,
 }
 
 impl ConnectionContext {
+    /// Sets the feature level of the connection, which is the latest one otherwise.
+    #[must_use]
+    pub fn at_level(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
     /// Owner of the session.
     fn owner(&self) -> SessionOwner {
         SessionOwner { uid: self.identity.uid, is_server: self.is_server }

@@ -31,7 +31,7 @@ use weft_store::metadata::{Inode, Node, NodeKind, PERMISSION_BITS, Snapshot, Tab
 use weft_wire::BoundSession;
 use weft_wire::hello::{Identity, JobNumber};
 use weft_wire::meta::{Attr, FileType, InvalidSize, ROOT};
-use weft_wire::{Capability, ClusterSecret, Errno, Rights, WalkProof};
+use weft_wire::{Capability, ClusterSecret, Errno, Level, Levels, Rights, WalkProof};
 
 /// Nominal length of a directory.
 const DIRECTORY_LEN: ByteLen = ByteLen(4096);
@@ -46,6 +46,8 @@ pub(super) struct Core {
     pub map: SharedMap,
     /// Whether the database has the map.
     pub keeps_map: bool,
+    /// Feature levels that this server knows.
+    pub levels: Levels,
     pub layouts: Layouts,
     /// Compression of new files without another setting.
     pub compression: RwLock<DefaultCompression>,
@@ -136,6 +138,8 @@ pub(super) struct Op<'a> {
     pub core: &'a Core,
     pub caller: &'a Identity,
     pub session: BoundSession,
+    /// Feature level of the connection.
+    pub level: Level,
     /// Job of the session.
     pub job: Option<JobNumber>,
     /// Whether the peer is a server or root, and may name inodes by number alone.

@@ -10,7 +10,7 @@ use weft_core::{ClusterId, FileId, Nanos, ServerId};
 use weft_env::Env;
 use weft_store::metadata::{ReapRow, Scan, Snapshot, Table, file_key};
 use weft_wire::data::{DataReply, DataRequest, DatafileId};
-use weft_wire::{ClusterMap, ClusterSecret, Family, Link};
+use weft_wire::{ClusterMap, ClusterSecret, Family, Levels, Link};
 
 /// Maximum number of files in one batch.
 const FILES_MAX: usize = 512;
@@ -73,11 +73,12 @@ pub struct LinkRemoval<E: Env> {
 
 impl<E: Env> LinkRemoval<E> {
     /// Creates the access to the servers of `cluster`.
-    pub fn new(env: E, cluster: &ClusterMap, secret: ClusterSecret) -> Self {
+    pub fn new(env: E, cluster: &ClusterMap, secret: ClusterSecret, levels: Levels) -> Self {
         let map = SharedMap::new(cluster.clone());
         let (server, name) = (cluster.metadata, cluster.name.clone());
         let cluster_id = ClusterId::NONE;
-        let connector = PeerConnector { env, server, cluster: name, cluster_id, secret, timeout: TIMEOUT };
+        let connector =
+            PeerConnector { env, server, cluster: name, cluster_id, secret, levels, timeout: TIMEOUT };
         Self { connector, map, links: BTreeMap::new(), requests: 0 }
     }
 }

@@ -17,12 +17,12 @@ use weft_core::ibridge::Report;
 use weft_env::mutants::{Mutant, is_seeded};
 use weft_env::{Dir, Env, Notify};
 use weft_store::metadata::{Engine, ReplyRow, Table, Transaction, reply_key};
-use weft_wire::Errno;
 use weft_wire::hello::Identity;
 use weft_wire::meta::{
     HandleId, LockKind, LockOwner, LockRange, LockSpace, MetaCall, MetaReply, MetaRequest, NamespaceReport,
     TargetVerdict, WriteSummary,
 };
+use weft_wire::{Errno, WireError};
 
 /// Maximum number of problems in one reply to a check.
 const PROBLEMS_MAX: usize = 1000;
@@ -60,6 +60,10 @@ impl<E: Env> Service<E> {
             Ok(caller) => caller,
             Err(refusal) => return MetaReply::Failed(refusal),
         };
+        if request.level() > ctx.level {
+            const WHY: &str = "the request belongs to a later feature level than this connection";
+            return MetaReply::Failed(WireError::new(Errno::EPROTO, WHY));
+        }
         let call = Call { ctx, caller, seq };
         let mut reply = self.serve(&call, request).await;
         // A client writes to the new datafiles of a file as soon as it learns of them, so a crash must not undo the
@@ -379,16 +383,28 @@ impl<E: Env> Service<E> {
                 Ok(reply)
             }
             R::ClusterMap => self.read(call, |_, op| Ok(op.cluster_map())),
-            R::RegisterServer { name, addresses, targets, format } => {
+            R::RegisterServer { name, addresses, targets, format, levels } => {
                 self.require_server(call)?;
                 let register = |t: &mut dyn Transaction, op: &Op<'_>| {
-                    op.register_server(t, &name, &addresses, &targets, format)
+                    op.register_server(t, (&name, levels), &addresses, &targets, format)
                 };
-                self.change(call, register).await
+                let reply = self.change(call, register).await?;
+                // Data servers learn where this server is.
+                self.watch_work.notify_all();
+                Ok(reply)
             }
             R::ChangeServer { name, change } => {
                 self.require_administrator(call)?;
                 self.change(call, |t, op| op.change_server(t, &name, change)).await
+            }
+            R::SetDomain { name, change } => {
+                self.require_administrator(call)?;
+                self.change(call, |t, op| op.set_domain(t, &name, &change)).await
+            }
+            R::Levels => self.read(call, |s, op| op.levels(s)),
+            R::RaiseLevel { to } => {
+                self.require_administrator(call)?;
+                self.change(call, |t, op| op.raise_level(t, to)).await
             }
             R::Targets => self.read(call, |_, op| Ok(op.targets())),
             R::ChangeTarget { target, change } => {
@@ -656,6 +672,7 @@ fn is_administration(request: &MetaRequest) -> bool {
             | R::ClusterMap
             | R::RegisterServer { .. }
             | R::ChangeServer { .. }
+            | R::Levels
             | R::Targets
             | R::ChangeTarget { .. }
             | R::Lineage { .. }

@@ -195,11 +195,13 @@ impl<E: Env> Service<E> {
             cluster: map.name.clone(),
             cluster_id: self.cluster_id(),
             secret,
+            levels: self.core.levels,
             timeout: TIMEOUT,
         };
         let began = self.env.now();
         let secret = connector.secret.clone();
         let (mut open_link, mut number, mut failures, mut known_keys) = (None, 0, 0u32, None);
+        let mut told = None;
         loop {
             let epoch = self.watch_work.epoch();
             if self.is_stopping() {
@@ -216,7 +218,7 @@ impl<E: Env> Service<E> {
                 let mut link: Link<E::Conn> = match open_link.take() {
                     Some(link) => link,
                     None => {
-                        known_keys = None;
+                        (known_keys, told) = (None, None);
                         connector.connect(&entry).await?
                     }
                 };
@@ -226,6 +228,16 @@ impl<E: Env> Service<E> {
                     let revoke = StatusRequest::Revoke(Revoked { keys });
                     match round_trip(&mut link, Family::Status, number, &revoke).await? {
                         StatusReply::Revoked => known_keys = Some(count),
+                        other => return Err(format!("{other:?}")),
+                    }
+                    number += 1;
+                }
+                let map = self.core.map.get();
+                let own = map.server(map.metadata);
+                if self.core.keeps_map && server != map.metadata && told.as_ref() != Some(own) {
+                    let tell = StatusRequest::SetMetadataServer(own.clone());
+                    match round_trip(&mut link, Family::Status, number, &tell).await? {
+                        StatusReply::MetadataServer(_) => told = Some(own.clone()),
                         other => return Err(format!("{other:?}")),
                     }
                     number += 1;
@@ -301,8 +313,14 @@ mod tests {
         // Targets 0 and 2 are on server 0, targets 1 and 3 on server 1.
         let target = |id| TargetEntry { id: TargetId(id), server: ServerId(id % 2), class: "hdd".into() };
         let targets = (0..4).map(target).collect();
-        let cluster =
-            ClusterMap { name: "c".into(), version: 0, servers: vec![], targets, metadata: ServerId(0) };
+        let cluster = ClusterMap {
+            domains: Vec::new(),
+            name: "c".into(),
+            version: 0,
+            servers: vec![],
+            targets,
+            metadata: ServerId(0),
+        };
         ServerHealth::new(&cluster, &settings)
     }
 

@@ -17,7 +17,7 @@ use weft_store::metadata::{Engine, Node, Point, Scan, Table, Transaction, sessio
 use weft_wire::hello::{Identity, JobNumber, SessionId};
 use weft_wire::keys::Principal;
 use weft_wire::meta::{HandleId, NO_EPOCH};
-use weft_wire::{BoundSession, SessionOwner};
+use weft_wire::{BoundSession, Level, SessionOwner};
 
 impl<E: Env> Service<E> {
     /// Registers a process of this host. Root and the user who runs the server are administrators.
@@ -58,6 +58,7 @@ impl<E: Env> Service<E> {
             delegation,
             job,
             host,
+            level: Level::LATEST,
             ends_with_host,
         }
     }
@@ -106,6 +107,7 @@ impl<E: Env> Service<E> {
             core,
             caller,
             session,
+            level: ctx.level,
             job,
             trusted,
             acts_for_users,

@@ -90,7 +90,7 @@ impl<E: Env> Service<E> {
         secret: ClusterSecret,
         hooks: Hooks,
     ) -> Result<Arc<Self>, String> {
-        let removal = LinkRemoval::new(env.clone(), &config.cluster, secret.clone());
+        let removal = LinkRemoval::new(env.clone(), &config.cluster, secret.clone(), config.options.levels);
         let poll_interval = config.options.poll_interval;
         let service = Self::start_with(env, config, secret.clone(), hooks, removal).await?;
         let Some(every) = poll_interval else { return Ok(service) };
@@ -176,6 +176,7 @@ impl<E: Env> Service<E> {
                 server_health: ServerHealth::new(&map.get(), &before.settings),
                 map,
                 keeps_map: options.keeps_map,
+                levels: options.levels,
                 rules: Mutex::new(before.rules),
                 quotas: Mutex::new(before.quotas),
                 registry: before.registry,
@@ -295,6 +296,7 @@ fn begin(
     }
     (start.clean, start.unused) = (false, false);
     put_start_row(t, &start);
+    super::levels::begin(t, options.levels, start.incarnation == 1)?;
     if inode(t, ROOT)?.is_none() {
         put_inode(t, ROOT, &root(options, uid, now));
         put_allocator(t, &AllocatorRow { next: FileId(ROOT.0 + 1), inodes: 1 });

@@ -17,12 +17,24 @@ use weft_wire::meta::MetaReply;
 
 impl<E: Env> Service<E> {
     pub(super) fn op<'a>(&'a self, call: &'a Call<'_>) -> Op<'a> {
-        let (session, job) = (call.ctx.session, call.ctx.job);
+        let (session, job, level) = (call.ctx.session, call.ctx.job, call.ctx.level);
         let (trusted, acts_for_users) = (call.ctx.is_trusted(), call.ctx.acts_for_users());
         let (now, clock) = (self.env.wall(), self.env.now());
         let (changed_bytes, is_repeated) = (Cell::new(None), Cell::new(false));
         let (core, caller) = (&self.core, &call.caller);
-        Op { core, caller, session, job, trusted, acts_for_users, now, clock, changed_bytes, is_repeated }
+        Op {
+            core,
+            caller,
+            session,
+            level,
+            job,
+            trusted,
+            acts_for_users,
+            now,
+            clock,
+            changed_bytes,
+            is_repeated,
+        }
     }
 
     /// A step that changes nothing.

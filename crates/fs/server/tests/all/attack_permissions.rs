@@ -41,6 +41,7 @@ fn plan(folder: &Path, capability_life: Nanos) -> ServerConfig {
     let mut config = config(folder, vec![unix.clone(), tcp], false);
     config.targets.truncate(1);
     let map = ClusterMap {
+        domains: Vec::new(),
         name: config.cluster.clone(),
         version: 0,
         servers: vec![ServerEntry { name: config.name.clone(), addresses: vec![unix] }],

@@ -63,6 +63,7 @@ fn stage<F: AsyncFnOnce(&Stage)>(change: impl FnOnce(&mut ServerConfig), test: F
             class: target.class.clone(),
         };
         let map = ClusterMap {
+            domains: Vec::new(),
             name: CLUSTER.into(),
             version: 0,
             servers: vec![server],
@@ -344,6 +345,7 @@ async fn stall(client: &mut Peer) {
     let write = write_request(part, cap, 0, PAYLOAD_LEN_MAX);
     let header = Header {
         map_version: 0,
+        level: weft_wire::Level::LATEST,
         kind: Kind::Request,
         family: Family::Data,
         request: 1,

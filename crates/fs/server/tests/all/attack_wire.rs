@@ -300,6 +300,7 @@ fn with_metadata(config: &mut ServerConfig) {
     let folder = target.path.parent().expect("a folder").to_owned();
     let local = unix(&folder);
     let map = ClusterMap {
+        domains: Vec::new(),
         name: config.cluster.clone(),
         version: 0,
         servers: vec![ServerEntry { name: config.name.clone(), addresses: vec![local.clone()] }],
@@ -586,6 +587,7 @@ fn impostor(answer: fn(&Hello) -> HelloReply) -> Impostor {
 
 fn welcome() -> Welcome {
     Welcome {
+        level: weft_wire::Level::LATEST,
         server: ServerId(1),
         incarnation: 1,
         boot: 1,
@@ -696,6 +698,7 @@ fn servers_reveal_nothing_to_an_impostor_on_a_stopped_servers_port() {
                 addresses: vec![address.clone()],
             };
             let map = ClusterMap {
+                domains: Vec::new(),
                 name: CLUSTER.into(),
                 version: 0,
                 servers: vec![

@@ -11,10 +11,10 @@ use weft_env::sim::Rng;
 use weft_env::{Address, Conn, Processor, Shared};
 use weft_server::{ServerConfig, ServerHandle};
 use weft_wire::data::{DataReply, DataRequest, IoHints, PAYLOAD_LEN_MAX, PayloadLocation, lease};
-use weft_wire::header::{VERSION, encode_message};
+use weft_wire::header::encode_message;
 use weft_wire::hello::{AuthMethod, Exchange, Hello, HelloReply, Identity, Role};
 use weft_wire::status::StatusRequest;
-use weft_wire::{Errno, Family, HEADER_LEN, Header, Kind};
+use weft_wire::{Errno, Family, HEADER_LEN, Header, Kind, Level, Levels};
 
 struct Stage {
     env: RealEnv,
@@ -75,6 +75,7 @@ fn garbage_ends_one_connection_and_allocates_nothing() {
                     // A valid header with impossible lengths.
                     let header = Header {
                         map_version: 0,
+                        level: weft_wire::Level::LATEST,
                         kind: Kind::Request,
                         family: [Family::Hello, Family::Data, Family::Meta, Family::Status][round % 4],
                         request: 1,
@@ -98,11 +99,37 @@ fn garbage_ends_one_connection_and_allocates_nothing() {
 }
 
 #[test]
-fn a_peer_of_another_version_learns_this_one() {
+fn a_peer_without_a_common_level_is_refused() {
+    let levels = |earliest, latest| Levels { earliest: Level(earliest), latest: Level(latest) };
     stage(
         |_| (),
         async |stage| {
-            for other in [VERSION - 1, VERSION + 1] {
+            // Levels that the server knows, others, and an agreement that it does not keep.
+            for (offered, agreed) in [(levels(1, 1), Some(1)), (levels(1, 200), Some(Level::LATEST.0))] {
+                let mut caller = hello(Role::Client(me()), 1);
+                caller.names.levels = offered;
+                let mut client = Client::bare(&stage.env, &stage.unix).await;
+                client.greet(caller, None).await.expect("a common level");
+                assert_eq!(client.welcome.as_ref().map(|welcome| welcome.level.0), agreed);
+                assert_eq!(client.link.level().0, agreed.expect("one"));
+                client.link.set_level(Level(3 - agreed.expect("one")));
+                client
+                    .link
+                    .send(Kind::Request, Family::Status, 1, &StatusRequest::Status, &[])
+                    .await
+                    .expect("sent");
+                assert!(client.is_ended().await, "a message of another level");
+            }
+            let mut caller = hello(Role::Client(me()), 1);
+            caller.names.levels = levels(Level::LATEST.0 + 1, 200);
+            let mut client = Client::bare(&stage.env, &stage.unix).await;
+            let why = client.greet(caller, None).await.expect_err("no common level");
+            assert_eq!(why.errno, Errno::EPROTO);
+            let expected = format!("knows {} of the protocol, this program levels", Levels::KNOWN);
+            assert!(why.detail.contains(&expected), "{why}");
+            assert!(client.is_ended().await);
+            // Programs older than the first release put a version there, even in a greeting.
+            for other in [22, 200] {
                 let mut stream = UnixStream::connect(stage.path()).expect("connects");
                 let mut hello = Header::new(Kind::Request, Family::Hello, 1).encode();
                 hello[4] = other;
@@ -110,7 +137,7 @@ fn a_peer_of_another_version_learns_this_one() {
                 let mut reply = Vec::new();
                 stream.read_to_end(&mut reply).expect("a reply, then the end");
                 let header = Header::decode(reply[..HEADER_LEN].try_into().expect("a header"));
-                assert_eq!(header.expect("of this version").kind, Kind::Reply);
+                assert_eq!(header.expect("a greeting").kind, Kind::Reply);
             }
         },
     );

@@ -12,6 +12,7 @@ mod meta_check;
 mod meta_compression;
 mod meta_dump;
 mod meta_inline;
+mod meta_levels;
 mod meta_map;
 mod meta_model;
 mod meta_names;

@@ -13,7 +13,7 @@ use weft_server::metadata::{ConnectionContext, Service};
 use weft_wire::cluster::{ServerChange, ServerEntry, TargetEntry, TargetPlace};
 use weft_wire::hello::SessionId;
 use weft_wire::meta::*;
-use weft_wire::{ClusterMap, Errno};
+use weft_wire::{ClusterMap, Errno, Level, Levels};
 
 const NAMES: u64 = 7;
 const TARGETS: u64 = 10;
@@ -117,11 +117,13 @@ impl World {
                 addresses: addresses.clone(),
                 targets: targets.iter().copied().collect(),
                 format,
+                levels: Levels::KNOWN,
             })
             .await;
         let is_known = self.known.numbers.contains_key(&name) || self.known.expected.contains(&name);
         let server = match reply {
-            MetaReply::Registered { server } => {
+            MetaReply::Registered { server, level } => {
+                assert_eq!(level, Level::LATEST);
                 assert!(!self.known.removed.contains(&name), "{name} was removed");
                 assert!(is_known || format, "{name} is unknown");
                 assert!(own.is_subset(&targets), "{name} omits some of {own:?}");

@@ -67,6 +67,7 @@ pub fn config(folder: &Path, addresses: Vec<Address>, direct: bool) -> ServerCon
         limits: Limits::default(),
         security: Security::Mac,
         idle_exit: None,
+        levels: weft_wire::Levels::KNOWN,
         sample: None,
         registers: false,
         join: Join::No,
@@ -117,6 +118,7 @@ pub fn hello(role: Role, session: u128) -> Caller {
     let key = Some(secret().own_key_of(&role).0);
     Caller {
         names: Names {
+            levels: weft_wire::Levels::KNOWN,
             cluster: CLUSTER.into(),
             cluster_id: ClusterId::NONE,
             server: "alpha".into(),

@@ -44,10 +44,11 @@ pub use journal::{
 };
 pub use record::{Damaged, Untrusted, seal};
 pub use rows::{
-    ALLOCATOR_KEY, AllocatorRow, CLUSTER_MAP_KEY, COMPRESSION_BITS, ClusterMapRow, DentryRow, FileChargeRow,
-    Generations, INTEGRITY_BITS, IdsRow, InlineRow, Inode, LEASING_START_KEY, LayoutChoice, MoveRow, Node,
-    NodeKind, OwnerRow, PERMISSION_BITS, QuotaRow, RESTORED_KEY, ReapRow, ReplicaRow, ReplyRow, RestoredRow,
-    RevokedRow, RuleRow, RulesRow, START_KEY, ServerRow, ServerState, SpaceReservationRow, StartRow,
-    TargetPlaceRow, TargetRow, dentry_key, file_key, owner_key, quota_key, quota_of_key, reply_key,
-    revoked_key, session_key, start_key, target_key, xattr_key,
+    ALLOCATOR_KEY, AllocatorRow, CLUSTER_MAP_KEY, COMPRESSION_BITS, ClusterMapRow, DOMAINS_KEY, DentryRow,
+    DomainsRow, FileChargeRow, Generations, INTEGRITY_BITS, IdsRow, InlineRow, Inode, LEASING_START_KEY,
+    LEVELS_KEY, LayoutChoice, LevelsRow, MoveRow, Node, NodeKind, OwnerRow, PERMISSION_BITS, QuotaRow,
+    RESTORED_KEY, ReapRow, ReplicaRow, ReplyRow, RestoredRow, RevokedRow, RuleRow, RulesRow, START_KEY,
+    ServerRow, ServerState, SpaceReservationRow, StartRow, TargetPlaceRow, TargetRow, dentry_key, file_key,
+    owner_key, quota_key, quota_of_key, reply_key, revoked_key, session_key, start_key, target_key,
+    xattr_key,
 };

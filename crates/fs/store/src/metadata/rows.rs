@@ -8,6 +8,8 @@
 //! | counters | `restored` | [`RestoredRow`] |
 //! | counters | `registry` | nothing |
 //! | counters | `cluster map` | [`ClusterMapRow`] |
+//! | counters | `levels` | [`LevelsRow`] |
+//! | counters | `failure domains` | [`DomainsRow`] |
 //! | inodes | file id, 8 bytes big-endian | [`Inode`] |
 //! | dentries | directory's file id, then the name's bytes | [`DentryRow`] |
 //! | xattrs | file id, then the name's bytes | bytes |
@@ -443,6 +445,28 @@ pub const RESTORED_KEY: &[u8] = b"restored";
 
 /// Key of [`ClusterMapRow`] in counters.
 pub const CLUSTER_MAP_KEY: &[u8] = b"cluster map";
+
+/// Key of [`LevelsRow`] in counters.
+pub const LEVELS_KEY: &[u8] = b"levels";
+
+/// Feature levels of the cluster and of its servers. A database without this row has level 1.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LevelsRow {
+    /// Level of the cluster.
+    pub cluster: u8,
+    /// Latest level that each server knew at its latest start, by its number; 0 before the first.
+    pub servers: Vec<u8>,
+}
+
+/// Key of [`DomainsRow`] in counters.
+pub const DOMAINS_KEY: &[u8] = b"failure domains";
+
+/// Failure domains of servers by their numbers. Level 2.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct DomainsRow {
+    /// Host and rack of each server; empty if not named.
+    pub servers: Vec<(String, String)>,
+}
 
 /// Servers and targets of the cluster, with their addresses and settings.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]

@@ -28,7 +28,7 @@ pub use opens::{LayoutSpec, OpenFlags, Opened, ReclaimOpen, Redirected, WriteSum
 pub use paths::{KnownPath, PATHS_MAX};
 pub use quotas::{QUOTAS_MAX, Quota, QuotaSubject, TreeStep};
 pub use replicas::{DIRTY_LEN_MAX, FenceKind, REPLICAS_MAX, ReplicaInfo, ReplicaSpec};
-pub use reply::{Entry, Event, Growing, MetaReply, NamespaceReport, Outdated, ScannedInode};
+pub use reply::{ClusterLevels, Entry, Event, Growing, MetaReply, NamespaceReport, Outdated, ScannedInode};
 pub use request::MetaRequest;
 pub use rules::{RULED_MAX, RULES_MAX, Rule, RuleRemoval, RuledDirectory, SpaceReservation};
 pub use targets::{LINEAGE_MAX, TargetChange, TargetClaim, TargetRecord, TargetRefusal, TargetVerdict};

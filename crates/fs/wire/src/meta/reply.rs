@@ -7,9 +7,10 @@ use super::{
 };
 use crate::bounded;
 use crate::capability::Capability;
-use crate::cluster::ClusterMap;
+use crate::cluster::{ClusterMap, Domain, SERVERS_MAX};
 use crate::error::WireError;
 use crate::keys::Revoked;
+use crate::level::{Level, Levels};
 use crate::session::WalkProof;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
@@ -328,6 +329,8 @@ pub enum MetaReply {
     Registered {
         /// Number of the server.
         server: ServerId,
+        /// Feature level of the cluster.
+        level: Level,
     },
     /// Reply to `AttachTarget`.
     Attached {
@@ -335,6 +338,49 @@ pub enum MetaReply {
         /// became a target, perhaps in place of a lost one. Their holders may not know of the loss.
         capabilities_from_s: u64,
     },
+    /// Reply to `Levels` and `RaiseLevel`.
+    Levels(ClusterLevels),
+    /// `ClusterMap` with failure domains. Level 2.
+    MapWithDomains {
+        /// The map without them.
+        map: Box<ClusterMap>,
+        /// Failure domains by the number of the server.
+        #[serde(deserialize_with = "bounded::vec::<_, _, SERVERS_MAX>")]
+        domains: Vec<Domain>,
+    },
+}
+
+impl MetaReply {
+    /// The cluster map as a peer of this feature level receives it.
+    pub fn of_map(map: &ClusterMap, level: Level) -> Self {
+        let mut map = Box::new(map.clone());
+        let domains = std::mem::take(&mut map.domains);
+        match domains.is_empty() || level < Level::DOMAINS {
+            true => Self::ClusterMap(map),
+            false => Self::MapWithDomains { map, domains },
+        }
+    }
+
+    /// Returns the cluster map in this reply.
+    pub fn into_map(self) -> Option<ClusterMap> {
+        match self {
+            Self::ClusterMap(map) => Some(ClusterMap { domains: Vec::new(), ..*map }),
+            Self::MapWithDomains { map, domains } => Some(ClusterMap { domains, ..*map }),
+            _ => None,
+        }
+    }
+}
+
+/// Feature levels of a cluster and of its servers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClusterLevels {
+    /// Level of the cluster: no form of a later level is stored.
+    pub cluster: Level,
+    /// Levels that the metadata server knows.
+    pub known: Levels,
+    /// The latest level that each registered server knew at its start, by the name of the server.
+    #[serde(deserialize_with = "bounded::vec::<_, _, SERVERS_MAX>")]
+    pub servers: Vec<(String, Level)>,
 }
 
 /// Bytes of an inline file, for the client that copies them to datafiles.

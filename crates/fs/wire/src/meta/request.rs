@@ -7,8 +7,9 @@ use super::{
 };
 use crate::bounded;
 use crate::capability::Capability;
-use crate::cluster::{ServerChange, TargetPlace};
+use crate::cluster::{DomainChange, ServerChange, TargetPlace};
 use crate::keys::{KeyId, REVOKED_MAX};
+use crate::level::{Level, Levels};
 use crate::session::SessionName;
 use serde::{Deserialize, Serialize};
 use weft_core::ibridge::Report;
@@ -689,6 +690,8 @@ pub enum MetaRequest {
         targets: Vec<TargetId>,
         /// Whether the administrator lets it join (`weft serve --format`).
         format: bool,
+        /// Feature levels that it knows.
+        levels: Levels,
     },
     /// Lets a server join, or removes it (M). Reserved for administrators. Reply: `ClusterMap`.
     ChangeServer {
@@ -697,4 +700,30 @@ pub enum MetaRequest {
         /// Change to make.
         change: ServerChange,
     },
+    /// Returns the feature levels of the cluster and its servers. Reply: `Levels`.
+    Levels,
+    /// Raises the feature level of the cluster (M). Reserved for administrators. Reply: `Levels`; `EBUSY` if a server does
+    /// not know the level; `EINVAL` for a level that is lower, or that the metadata server does not know.
+    RaiseLevel {
+        /// The new level.
+        to: Level,
+    },
+    /// Names the failure domain of a server (M). Level 2. Reserved for administrators. Reply: `MapWithDomains`; `EOPNOTSUPP`
+    /// while the cluster has level 1.
+    SetDomain {
+        /// Name of the server.
+        name: String,
+        /// Names to change.
+        change: DomainChange,
+    },
+}
+
+impl MetaRequest {
+    /// Feature level that has this request.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::SetDomain { .. } => Level::DOMAINS,
+            _ => Level::FIRST,
+        }
+    }
 }

@@ -69,9 +69,7 @@ pub const TAG_LEN: usize = 16;
 /// the receiver can verify one segment while the next one arrives.
 pub const SEGMENT_LEN: usize = 256 << 10;
 
-/// Returns the prologue that both ends feed into the handshake: protocol version and names.
+/// Returns the prologue that both ends feed into the handshake: the names.
 fn prologue(names: &Names) -> Vec<u8> {
-    let mut out = vec![crate::header::VERSION];
-    out.extend_from_slice(b"weft greeting");
-    postcard::to_extend(names, out).expect("names always encode")
+    postcard::to_extend(names, b"weft greeting".to_vec()).expect("names always encode")
 }

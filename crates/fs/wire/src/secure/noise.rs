@@ -155,10 +155,12 @@ impl Random for FixedRandom {
 mod tests {
     use super::*;
     use crate::hello::{Identity, Role};
+    use crate::level::Levels;
     use weft_core::ClusterId;
 
     fn names() -> Names {
         Names {
+            levels: Levels::KNOWN,
             cluster: "physics".into(),
             cluster_id: ClusterId(4),
             server: "s0".into(),

@@ -1,8 +1,8 @@
 //! Compares encoded messages with the bytes in `tests/golden/`.
 //!
 //! Each line of a golden file is `name hex-of-the-body`. A difference means that programs built before and after the
-//! change cannot communicate: increase `header::VERSION`, then rewrite the files with `WEFT_BLESS=1 cargo test -p
-//! weft-wire`.
+//! change cannot communicate. From the first release on, lines are only added, at the end and with a new feature level
+//! (`weft_wire::level`): `WEFT_BLESS=1 cargo test -p weft-wire` rewrites the files.
 
 use serde::de::{self, DeserializeOwned, Visitor};
 use serde::{Deserialize, Serialize};

@@ -49,6 +49,7 @@ pub mod top;
 pub mod trace;
 pub mod tree;
 pub mod twin;
+pub mod upgrade;
 pub mod workload;
 
 pub use session::{HeldConnections, load, load_or_start, posix};
@@ -94,6 +95,7 @@ pub fn run(args: args::Weft) -> Result<u8, Failure> {
         Command::Flush(command) => command.run(file),
         Command::Target(command) => command.run(file),
         Command::Server(command) => command.run(file),
+        Command::Upgrade(command) => command.run(file),
         Command::Rebalance(command) => command.run(file),
         Command::Key(command) => command.run(file),
         Command::Config(command) => command.run(file),

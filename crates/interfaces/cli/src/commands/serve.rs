@@ -273,6 +273,7 @@ fn start(
         },
         security: cluster.security,
         idle_exit: cluster.idle_exit,
+        levels: weft_config::levels(),
         sample: server.sample,
         join,
         registers: true,
@@ -298,6 +299,7 @@ fn metadata_config(
     let mut config = metadata::Config::new(found.path.clone(), cluster.map());
     let options = &mut config.options;
     options.accept_lost_log = accept_lost_log;
+    options.levels = weft_config::levels();
     options.placement = cluster.placement.clone();
     options.compression = cluster.compression;
     options.inline_max = cluster.inline_max;

@@ -53,6 +53,7 @@ impl RealCluster {
         };
         let target = |id: u32| TargetEntry { id: TargetId(id), server: ServerId(id), class: "hdd".into() };
         let map = ClusterMap {
+            domains: Vec::new(),
             name: "fidelity".into(),
             version: 0,
             servers: (0..servers).map(entry).collect(),
@@ -91,6 +92,7 @@ impl RealCluster {
         };
         let log = Arc::new(|line: &str| eprintln!("weft: fidelity: {line}"));
         Ok(ServerConfig {
+            levels: weft_wire::Levels::KNOWN,
             server: ServerId(id),
             name: self.map.servers[id as usize].name.clone(),
             cluster: self.map.name.clone(),

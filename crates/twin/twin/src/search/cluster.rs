@@ -130,6 +130,7 @@ impl Cluster {
         };
         let servers = plan.servers.iter().enumerate();
         let map = ClusterMap {
+            domains: Vec::new(),
             name: "search".into(),
             version: 0,
             servers: servers
@@ -249,6 +250,7 @@ impl Cluster {
             },
             security: Security::Mac,
             idle_exit: None,
+            levels: weft_wire::Levels::KNOWN,
             sample: None,
             // As an administrator does it: the first start formats the cluster.
             registers: false,

@@ -47,6 +47,7 @@ pub fn cluster() -> ClusterMap {
     let target =
         |n: u32, class: &str| TargetEntry { id: TargetId(n), server: ServerId(n), class: class.into() };
     ClusterMap {
+        domains: Vec::new(),
         name: "test".into(),
         version: 0,
         servers: (0..4).map(server).collect(),

@@ -98,6 +98,7 @@ impl Stop {
 pub fn client(job: &Job) -> Result<Client<RealEnv>, Failure> {
     let options = ClientOptions { retry_for: Nanos(0), pid: std::process::id(), ..ClientOptions::default() };
     let map = ClusterMap {
+        domains: Vec::new(),
         name: job.name.clone(),
         version: 0,
         servers: job.map().delegates,
