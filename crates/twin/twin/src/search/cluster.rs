@@ -282,9 +282,12 @@ impl Cluster {
                         judge.say(|| format!("server s{id} does not start: {error}"));
                         judge.hit("fault: a server did not start at once");
                         starts.lock()[id].refused += 1;
-                        // A metadata server whose log has failed is restarted when all faults are healed.
-                        let log_has_failed = error.to_string().contains("metadata log ");
-                        if !judge.tolerates_errors() && !log_has_failed {
+                        // A metadata server whose log has failed is restarted when all faults are healed. Until then no
+                        // server can start, which is a fault of its own: operations wait for these servers.
+                        if error.to_string().contains("metadata log ") {
+                            judge.hit("fault: a server waits for a metadata server with a failed log");
+                            judge.instant_fault();
+                        } else if !judge.tolerates_errors() {
                             judge.violated("a server starts", error.to_string());
                             return;
                         }

@@ -383,6 +383,9 @@ fn recorded_and_first_seeds_break_no_promise() {
     let with_cache = (10_000..10_000 + FIRST_WITH_CACHE).map(|seed| (seed, "", with_cache));
     let with_disks = Options { disks: on, ..Options::default() };
     let with_disks = (7000..7000 + FIRST_WITH_DISKS).map(|seed| (seed, "", with_disks));
+    let with_losses = Options { loses: on, ..Options::default() };
+    let why = "search bug: servers that wait for a metadata server with a failed log counted as a hang";
+    let with_losses = [7202, 7509, 8620, 11_174, 11_485, 12_087].map(|seed| (seed, why, with_losses));
     // The damage spares targets with SSDs.
     let with_damage = Options { ibridge: off, cache: off, damage: on, ..Options::default() };
     let with_damage = (1..=FIRST_WITH_DAMAGE).map(|seed| (seed, "", with_damage));
@@ -418,6 +421,7 @@ fn recorded_and_first_seeds_break_no_promise() {
         .chain(with_integrity)
         .chain(with_compression)
         .chain(with_disks)
+        .chain(with_losses)
         .chain(with_cache)
         .chain(with_damage)
     {
