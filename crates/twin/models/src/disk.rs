@@ -41,7 +41,9 @@ use crate::time::{earliest, from_us};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use weft_core::Nanos;
-use weft_env::device::{DeviceAction, DeviceCounters, DeviceModel, DeviceRequest, Ticket};
+use weft_env::device::{
+    DeviceAction, DeviceCounters, DeviceModel, DeviceRequest, ReadReasons, Ticket, WriteReasons,
+};
 
 /// Maximum number of write-back requests in progress.
 const WRITE_BACK_MAX: usize = 128;
@@ -89,7 +91,9 @@ struct FileState {
     len: u64,
     /// Whether its space or length has changed since the last sync.
     is_changed: bool,
+    /// Pages that differ from those on the device, and the bytes in them that were written.
     dirty: Ranges,
+    written: Ranges,
     /// Pages that were read or written. A partial write to any other page need not read it.
     mapped: Ranges,
     /// Buffered writes that are not in memory yet, and the queue in which they take effect.
@@ -149,6 +153,8 @@ pub struct Disk {
     pieces: Vec<Piece>,
     gaps: Vec<(u64, u64)>,
     done: Vec<u32>,
+    read_reasons: ReadReasons,
+    write_reasons: WriteReasons,
 }
 
 impl Disk {
@@ -185,6 +191,8 @@ impl Disk {
             pieces: Vec::new(),
             gaps: Vec::new(),
             done: Vec::new(),
+            read_reasons: ReadReasons::default(),
+            write_reasons: WriteReasons::default(),
         }
     }
 
@@ -310,6 +318,7 @@ impl Disk {
     fn cut(&mut self, file: u64, len: u64) {
         if let Some(state) = self.files.get_mut(&file) {
             self.dirty -= state.dirty.remove(len.next_multiple_of(PAGE), u64::MAX);
+            self.write_reasons.dropped_bytes += state.written.remove(len.next_multiple_of(PAGE), u64::MAX);
             state.in_write_back.remove(len.next_multiple_of(PAGE), u64::MAX);
             state.mapped.remove(len.next_multiple_of(PAGE), u64::MAX);
             state.len = state.len.min(len);
@@ -332,6 +341,7 @@ impl Disk {
             && start < end
         {
             self.dirty -= state.dirty.remove(start, end);
+            self.write_reasons.dropped_bytes += state.written.remove(start, end);
             state.in_write_back.remove(start, end);
             state.mapped.remove(start, end);
         }
@@ -440,6 +450,12 @@ impl DeviceModel for Disk {
     }
 
     fn counters(&self) -> DeviceCounters {
-        self.block.counters(self.time)
+        let mut counters = self.block.counters(self.time);
+        let queued = (counters.read_reasons.queued_bytes, counters.write_reasons.waiting_bytes);
+        let in_memory = self.files.values().flat_map(|file| file.written.iter()).map(|(from, to)| to - from);
+        counters.read_reasons = ReadReasons { queued_bytes: queued.0, ..self.read_reasons };
+        counters.write_reasons =
+            WriteReasons { waiting_bytes: queued.1 + in_memory.sum::<u64>(), ..self.write_reasons };
+        counters
     }
 }

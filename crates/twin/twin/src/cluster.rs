@@ -121,8 +121,9 @@ impl Cluster {
             self.control.add_disk(env, &mount, model);
             let faults = DiskFaults { capacity_bytes: target.capacity.0, ..DiskFaults::default() };
             self.control.set_disk_faults(env, &mount, faults);
+            let maps = [weft_store::compressed::MAP_SUFFIX, weft_store::compressed::NEW_SUFFIX];
+            self.control.count_payload(env, &mount, weft_store::datafile::OBJECTS, &maps);
             if self.spec.payload == Payload::Lengths {
-                let maps = [weft_store::compressed::MAP_SUFFIX, weft_store::compressed::NEW_SUFFIX];
                 self.control.keep_lengths(env, &mount, weft_store::datafile::OBJECTS, &maps);
             }
             let class = target.class.clone();
@@ -147,6 +148,7 @@ impl Cluster {
         let env = &self.servers[server as usize];
         let model = device::disk(&self.spec.profiles, profile, seed.rotate_left(1))?;
         self.control.add_disk(env, &mount, model);
+        self.control.count_payload(env, &mount, weft_store::fragments::SEGMENTS, &[]);
         if self.spec.payload == Payload::Lengths {
             self.control.keep_lengths(env, &mount, weft_store::fragments::SEGMENTS, &[]);
         }

@@ -13,7 +13,6 @@ use std::rc::Rc;
 use weft_client::{Client, Error, InodePath, OpenFile, OpenFlags};
 use weft_core::random::splitmix64;
 use weft_core::{ByteLen, FileOffset, Nanos, ServerId, TargetId};
-use weft_env::device::DeviceCounters;
 use weft_env::sim::{self, Control, DiskFaults, Sim, SimConfig, SimEnv, SimNotify};
 use weft_env::{Env, Hollow, Notify};
 use weft_wire::meta;
@@ -203,17 +202,7 @@ pub(crate) fn describe(op: &Op) -> String {
 /// Returns the counters accumulated since `before`.
 fn since(before: Vec<DeviceOutcome>, mut now: Vec<DeviceOutcome>) -> Vec<DeviceOutcome> {
     for (now, before) in now.iter_mut().zip(before) {
-        let DeviceCounters { reads, writes, read_bytes, write_bytes, busy, block_sizes } = before.counters;
-        let counters = &mut now.counters;
-        counters.reads -= reads;
-        counters.writes -= writes;
-        counters.read_bytes -= read_bytes;
-        counters.write_bytes -= write_bytes;
-        counters.busy.0 -= busy.0;
-        for (len, count) in block_sizes {
-            *counters.block_sizes.entry(len).or_default() -= count;
-        }
-        counters.block_sizes.retain(|_, count| *count > 0);
+        now.counters = std::mem::take(&mut now.counters).since(&before.counters);
     }
     now
 }
@@ -548,6 +537,7 @@ impl Rank<'_, '_> {
             }
             Op::Remove { file } => {
                 self.client.unlink(&self.inode_path(file)).await?;
+                self.drive.tally.borrow_mut().written.remove(&file);
                 (OpKind::Remove, 0)
             }
             Op::Rmdir { file } => {

@@ -193,6 +193,12 @@ impl Control {
         self.disk(env, path).keep_lengths(folder, except);
     }
 
+    /// Counts the requests to files created from now on below `folder` as payload, except for those whose names end in
+    /// one of `except`. The counts are in the reasons of [`disk_counters`](Self::disk_counters).
+    pub fn count_payload(&self, env: &SimEnv, path: &Path, folder: &str, except: &[&str]) {
+        self.disk(env, path).count_payload(folder, except);
+    }
+
     /// Drops the clean pages of the disk that contains `path` from the page cache.
     pub fn forget(&self, env: &SimEnv, path: &Path) {
         self.disk(env, path).forget();

@@ -90,6 +90,8 @@ pub(crate) struct BlockLayer {
     wake: Option<u64>,
     busy_since: u64,
     counters: DeviceCounters,
+    /// Bytes in the queue of reads, then in the queue of writes.
+    queued_bytes: [u64; 2],
     ended: Vec<u64>,
 }
 
@@ -124,6 +126,7 @@ impl BlockLayer {
             wake: None,
             busy_since: 0,
             counters: DeviceCounters::default(),
+            queued_bytes: [0; 2],
             ended: Vec::new(),
             drive,
         }
@@ -135,6 +138,8 @@ impl BlockLayer {
 
     pub fn counters(&self, now: u64) -> DeviceCounters {
         let mut counters = self.counters.clone();
+        counters.read_reasons.queued_bytes = self.queued_bytes[0];
+        counters.write_reasons.waiting_bytes = self.queued_bytes[1];
         if self.in_flight_count > 0 {
             counters.busy.0 += now.saturating_sub(self.busy_since);
         }
@@ -159,6 +164,7 @@ impl BlockLayer {
             self.plugged_until = Some(now + self.plug);
         }
         self.sequence += 1;
+        self.queued_bytes[usize::from(is_write)] += len;
         self.queues[usize::from(is_write)].add(self.sequence, now, piece, at, len, self.request_max);
     }
 
@@ -207,6 +213,7 @@ impl BlockLayer {
             self.last_end = request.end;
             let verb = if is_write { Verb::Write } else { Verb::Read };
             let len = request.end - request.start;
+            self.queued_bytes[usize::from(is_write)] -= len;
             let count = if is_write { &mut self.counters.writes } else { &mut self.counters.reads };
             *count += 1;
             let bytes = if is_write { &mut self.counters.write_bytes } else { &mut self.counters.read_bytes };

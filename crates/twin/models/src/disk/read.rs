@@ -6,6 +6,11 @@ use crate::files::PAGE;
 use crate::time::transfer;
 use weft_env::device::{DeviceRequest, Ticket};
 
+/// Returns the number of bytes of separate ranges.
+fn total(ranges: &[(u64, u64)]) -> u64 {
+    ranges.iter().map(|(start, end)| end - start).sum()
+}
+
 impl Disk {
     pub(super) fn read(&mut self, now: u64, ticket: Ticket, request: &DeviceRequest) {
         let (file, len) = (request.file, request.len.0);
@@ -14,6 +19,8 @@ impl Disk {
         let op = self.start_op(Kind::Pieces, Some(ticket), cost);
         let mut gaps = std::mem::take(&mut self.gaps);
         gaps.clear();
+        self.read_reasons.requested_bytes += len;
+        self.read_reasons.padding_bytes += end - start - len;
         let was_empty = self.was_empty;
         let state = self.files.entry(file).or_default();
         if was_empty {
@@ -24,6 +31,8 @@ impl Disk {
             state.mapped.insert(start / PAGE * PAGE, end.next_multiple_of(PAGE));
             gaps.push((start, end));
         }
+        let present = total(&gaps);
+        self.read_reasons.hole_bytes += end - start - present;
         if !request.is_direct {
             let lies = std::mem::take(&mut gaps);
             lies.into_iter().for_each(|(from, to)| self.cache.gaps(file, from, to, &mut gaps));
@@ -36,6 +45,7 @@ impl Disk {
             }
             self.wait_for_read_ahead(op, file, &mut gaps);
         }
+        self.read_reasons.cached_bytes += present - total(&gaps);
         for &(from, to) in &gaps {
             self.issue(now, op, Verb::Read, file, from, to);
             if !request.is_direct {
@@ -99,6 +109,7 @@ impl Disk {
         state.read_ahead_end = to;
         let mut gaps = Vec::new();
         self.cache.gaps(file, from, to, &mut gaps);
+        self.read_reasons.ahead_bytes += total(&gaps);
         for (from, to) in gaps {
             let op = self.start_op(Kind::ReadAhead { file, start: from, end: to }, None, 0);
             self.files.get_mut(&file).expect("a file that is read").reading.push((from, to, op));

@@ -49,6 +49,7 @@ impl Disk {
         self.journal.stage = Stage::Blocks;
         let op = self.start_op(Kind::Commit, None, 0);
         for (at, len) in self.journal.begin() {
+            self.write_reasons.journal_bytes += len;
             self.issue_raw(now, op, at, len);
         }
     }
@@ -89,6 +90,7 @@ impl Disk {
                 Stage::BlocksFlush | Stage::RecordFlush if barrier => return self.issue_flush(op),
                 Stage::Record => {
                     if let Some((at, len)) = self.journal.record() {
+                        self.write_reasons.journal_bytes += len;
                         return self.issue_raw(now, op, at, len);
                     }
                 }

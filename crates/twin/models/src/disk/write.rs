@@ -2,9 +2,29 @@
 
 use super::{Disk, FileState, Kind, WRITE_BACK_MAX, around};
 use crate::drive::Verb;
-use crate::files::PAGE;
+use crate::files::{PAGE, Ranges};
 use crate::time::transfer;
 use weft_env::device::{DeviceRequest, Ticket};
+
+/// Returns the bytes of a range that lie in the pages of `written` bytes but were not written themselves. A page without
+/// written bytes does not count.
+fn page_padding(written: &Ranges, start: u64, end: u64) -> u64 {
+    let mut parts = Vec::new();
+    written.parts(start, end, &mut parts);
+    let (mut padding, mut counted_to) = (0, start);
+    for (from, to) in parts {
+        // Parts of one page follow each other.
+        padding += from - (from / PAGE * PAGE).max(counted_to).min(from);
+        counted_to = to;
+        let page_end = to.next_multiple_of(PAGE);
+        let next = written.next(to, 1).map_or(u64::MAX, |(next, _)| next);
+        if next >= page_end {
+            padding += page_end - to;
+            counted_to = page_end;
+        }
+    }
+    padding
+}
 
 impl Disk {
     pub(super) fn write(&mut self, now: u64, ticket: Ticket, request: &DeviceRequest) {
@@ -13,6 +33,8 @@ impl Disk {
         if request.is_direct {
             let (from, to) = around(request, 512);
             let op = self.start_op(Kind::Pieces, Some(ticket), self.call);
+            self.write_reasons.requested_bytes += len;
+            self.write_reasons.padding_bytes += to - from - len;
             let made = self.issue(now, op, Verb::Write, file, from, to);
             self.note_growth(file, end, made);
             self.note_mapped(file, from, to);
@@ -48,6 +70,7 @@ impl Disk {
             let mut gaps = vec![(page, page + PAGE)];
             self.wait_for_read_ahead(op, file, &mut gaps);
             if !gaps.is_empty() {
+                self.read_reasons.for_write_bytes += PAGE;
                 self.issue(now, op, Verb::Read, file, page, page + PAGE);
             }
         }
@@ -90,6 +113,8 @@ impl Disk {
         debug_assert_eq!(had_turn, Some(op), "writes to a file take turns");
         let next = state.write_queue.front().copied();
         self.dirty += state.dirty.insert(from, to);
+        self.write_reasons.requested_bytes += end - start;
+        self.write_reasons.overwritten_bytes += end - start - state.written.insert(start, end);
         self.cache.insert(file, from, to);
         if start > from {
             self.cache.keep(file, from, from + PAGE);
@@ -136,6 +161,8 @@ impl Disk {
         let op = self.start_op(Kind::WriteBack { file, start, end }, None, 0);
         let state = self.files.get_mut(&file).expect("a file with bytes in memory");
         self.dirty -= state.dirty.remove(start, end);
+        self.write_reasons.padding_bytes += page_padding(&state.written, start, end);
+        state.written.remove(start, end);
         state.writing.push(op);
         state.in_write_back.insert(start, end);
         self.writing += end - start;

@@ -60,6 +60,7 @@ pub(crate) fn run(
         let server = control.add_machine(&format!("s{index}"));
         let seed = spec.disk_seed(weft_core::TargetId(index));
         control.add_disk(&server, Path::new(DISK), device::disk(&spec.profiles, &locking.profile, seed)?);
+        control.count_payload(&server, Path::new(DISK), OBJECTS, &[]);
         control.keep_lengths(&server, Path::new(DISK), OBJECTS, &[]);
         servers.push(server);
     }

@@ -13,6 +13,10 @@ pub struct LockingOutcome {
     pub write_requests: u64,
     /// Bytes in them.
     pub write_bytes: u64,
+    /// Bytes that a client wrote again before it sent them to a server.
+    pub overwritten_bytes: u64,
+    /// Rest of the units that write requests change in part. Servers write whole units.
+    pub unit_rest_bytes: u64,
     /// Reads of a unit that a client changed in part.
     pub unit_reads: u64,
     /// Nanoseconds that all clients together waited for locks.

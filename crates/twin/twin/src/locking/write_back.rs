@@ -54,6 +54,7 @@ impl LockingFs {
         cache.valid.insert(range);
         let added = cache.dirty.insert(range);
         *client.unwritten.entry(account).or_default() += added;
+        state.counters.overwritten_bytes += range.len() - added;
     }
 
     /// Starts requests for as many dirty bytes of a lockable as fill whole ones: any bytes of an object (Lustre), or
@@ -265,8 +266,11 @@ impl LockingFs {
         let at = self.control.transfer(env, self.server(request.server), ByteLen(request.len() + HEAD_LEN));
         self.sleep_until(env, at.0).await;
         self.use_server(env, request.server).await;
-        let writes = request.local.iter().map(|run| {
-            let (run, object) = (self.whole_units(*run), object.clone());
+        let units: Vec<ByteRange> = request.local.iter().map(|run| self.whole_units(*run)).collect();
+        let units_len: u64 = units.iter().map(|run| run.len()).sum();
+        self.state.lock().counters.unit_rest_bytes += units_len - request.len();
+        let writes = units.into_iter().map(|run| {
+            let object = object.clone();
             async move {
                 let bytes = payload(run.len());
                 let written = object.write_at(&[IoSlice::new(&bytes)], LocalOffset(run.start())).await;
@@ -334,9 +338,10 @@ impl LockingFs {
             return object.clone();
         }
         let opened = async {
-            let folder = self.server(server).dir(&Path::new(DISK).join(OBJECTS)).await?;
+            // The name contains the directory, by which the disk recognizes objects.
+            let disk = self.server(server).dir(Path::new(DISK)).await?;
             let mode = OpenMode { write: true, create: Create::IfMissing, direct: true };
-            folder.open(&file.to_string(), mode).await
+            disk.open(&format!("{OBJECTS}/{file}"), mode).await
         };
         let object = opened.await.expect("the disk of a model has no faults");
         self.state.lock().objects.entry((server, file)).or_insert(object).clone()

@@ -4,6 +4,7 @@ mod aligned;
 mod by_hand;
 mod cluster;
 mod compression;
+mod disk_bytes;
 mod locking;
 mod script;
 mod search_jobs;

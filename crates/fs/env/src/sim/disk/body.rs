@@ -19,7 +19,7 @@ pub enum Body {
 pub struct Length {
     now: u64,
     medium: u64,
-    /// Bytes written so far, and those of them that are synced.
+    /// Bytes written through the page cache so far, and those of them that are synced.
     written: u64,
     synced: u64,
 }
@@ -120,12 +120,15 @@ impl Body {
         }
     }
 
-    pub fn write(&mut self, offset: u64, written: Written) {
+    /// Writes. The bytes of a direct write are on the device, so that a sync need not write them again.
+    pub fn write(&mut self, offset: u64, written: Written, is_direct: bool) {
         match (self, written) {
-            (Self::Bytes(content), Written::Bytes(bytes)) => content.write(offset, bytes),
-            (Self::Bytes(content), Written::Length(len)) => content.write(offset, vec![0; len as usize]),
+            (Self::Bytes(content), Written::Bytes(bytes)) => content.write(offset, bytes, is_direct),
+            (Self::Bytes(content), Written::Length(len)) => {
+                content.write(offset, vec![0; len as usize], is_direct);
+            }
             (Self::Length(it), written) => {
-                it.written += written.len();
+                it.written += if is_direct { 0 } else { written.len() };
                 if written.len() > 0 {
                     it.now = it.now.max(offset + written.len());
                 }
@@ -136,7 +139,13 @@ impl Body {
     pub fn set_len(&mut self, len: u64) {
         match self {
             Self::Bytes(content) => content.set_len(len),
-            Self::Length(it) => it.now = len,
+            Self::Length(it) => {
+                it.now = len;
+                if len == 0 {
+                    // Nothing is left to write.
+                    it.synced = it.written;
+                }
+            }
         }
     }
 
@@ -152,7 +161,7 @@ impl Body {
     pub fn discard(&mut self, offset: u64, len: u64) {
         if let Self::Bytes(content) = self {
             let end = (offset + len).min(content.pages().len());
-            content.write(offset, vec![0; end.saturating_sub(offset) as usize]);
+            content.write(offset, vec![0; end.saturating_sub(offset) as usize], true);
         }
     }
 

@@ -18,7 +18,7 @@ const CHANGES_MAX: usize = 1024;
 const CHANGED_BYTES_MAX: u64 = 16 << 20;
 
 enum Change {
-    Write { offset: u64, bytes: Vec<u8> },
+    Write { offset: u64, bytes: Vec<u8>, is_direct: bool },
     SetLen(u64),
 }
 
@@ -27,6 +27,14 @@ impl Change {
         match self {
             Self::Write { bytes, .. } => bytes.len() as u64,
             Self::SetLen(_) => 0,
+        }
+    }
+
+    /// Number of bytes that a sync writes: none after a direct write, whose bytes are on the device.
+    fn sync_bytes(&self) -> u64 {
+        match self {
+            Self::Write { is_direct: true, .. } => 0,
+            _ => self.len_bytes(),
         }
     }
 }
@@ -72,17 +80,17 @@ impl Content {
     /// Returns the number of bytes that a sync would write, if those up to `mark` are being written already.
     pub fn unsynced_after(&self, mark: u64) -> u64 {
         let known = usize::try_from(mark.saturating_sub(self.durable_changes)).unwrap_or(usize::MAX);
-        self.changes.iter().skip(known).map(Change::len_bytes).sum()
+        self.changes.iter().skip(known).map(Change::sync_bytes).sum()
     }
 
     /// Writes, and extends the file if necessary.
-    pub fn write(&mut self, offset: u64, bytes: Vec<u8>) {
+    pub fn write(&mut self, offset: u64, bytes: Vec<u8>, is_direct: bool) {
         if bytes.is_empty() {
             return;
         }
         self.now.put(offset, &bytes);
         self.now.grow(offset + bytes.len() as u64);
-        self.push(Change::Write { offset, bytes });
+        self.push(Change::Write { offset, bytes, is_direct });
     }
 
     /// Cuts or extends.
@@ -123,10 +131,10 @@ impl Content {
             self.durable_changes += 1;
             self.changed_bytes -= change.len_bytes();
             match change {
-                Change::Write { offset, bytes } if is_all => {
+                Change::Write { offset, bytes, .. } if is_all => {
                     touched.extend(offset / PAGE_BYTES..=(offset + bytes.len() as u64 - 1) / PAGE_BYTES);
                 }
-                Change::Write { offset, bytes } => {
+                Change::Write { offset, bytes, .. } => {
                     self.medium.put(offset, &bytes);
                     self.medium.grow(offset + bytes.len() as u64);
                 }
@@ -148,7 +156,7 @@ impl Content {
         self.changed_bytes = 0;
         for change in self.changes.drain(..) {
             match change {
-                Change::Write { offset, bytes } => self.medium.grow(offset + bytes.len() as u64),
+                Change::Write { offset, bytes, .. } => self.medium.grow(offset + bytes.len() as u64),
                 Change::SetLen(len) => self.medium.set_len(len),
             }
         }
@@ -187,7 +195,7 @@ impl Content {
             match change {
                 Change::SetLen(len) if index < lens_kept => result.set_len(len),
                 Change::SetLen(_) => {}
-                Change::Write { offset, bytes } => {
+                Change::Write { offset, bytes, .. } => {
                     let mut done = 0;
                     while done < bytes.len() {
                         let at = offset + done as u64;

@@ -44,12 +44,15 @@ impl SimDir {
             (None, Create::No) => Err(io::ErrorKind::NotFound.into()),
             (None, _) => {
                 state.inodes_made += 1;
-                let is_hollow = state.hollow.iter().any(|(folder, except)| {
-                    name.starts_with(folder) && !except.iter().any(|suffix| name.ends_with(suffix))
-                });
-                let content = if is_hollow { Body::hollow() } else { Body::default() };
+                let is_in = |folders: &[(String, Vec<String>)]| {
+                    folders.iter().any(|(folder, except)| {
+                        name.starts_with(folder) && !except.iter().any(|suffix| name.ends_with(suffix))
+                    })
+                };
+                let content = if is_in(&state.hollow) { Body::hollow() } else { Body::default() };
                 let inode = Arc::new(SimInode {
                     number: state.inodes_made,
+                    is_payload: is_in(&state.payload),
                     state: Mutex::new(InodeState { content, mtime: self.env.wall(), writing_to: 0 }),
                     pages_used: Arc::clone(&self.disk.pages_used),
                 });

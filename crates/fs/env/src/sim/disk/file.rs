@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use weft_core::{ByteLen, LocalOffset, Timestamp};
 
 /// Open file of the simulated world.
@@ -53,6 +54,14 @@ impl SimFile {
         Ok(DeviceRequest { action, file, offset, len, is_direct: self.is_direct })
     }
 
+    /// Counts a request to a payload file.
+    fn count_payload(&self, request: &DeviceRequest) {
+        if self.inode.is_payload {
+            self.disk.payload_bytes[usize::from(request.action == DeviceAction::Write)]
+                .fetch_add(request.len.0, Relaxed);
+        }
+    }
+
     fn writable(&self) -> io::Result<()> {
         if self.may_write { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EBADF)) }
     }
@@ -93,7 +102,7 @@ impl SimFile {
         if request.is_err() {
             written.truncate(self.disk.below(len + 1));
         }
-        self.inode.change(self.env.wall(), |content| content.write(offset.0, written));
+        self.inode.change(self.env.wall(), |content| content.write(offset.0, written, self.is_direct));
         request
     }
 
@@ -168,6 +177,9 @@ impl SimFile {
     }
 
     async fn run(&self, request: DeviceRequest) {
+        if matches!(request.action, DeviceAction::Read | DeviceAction::Write) {
+            self.count_payload(&request);
+        }
         self.disk.run(self.env.world(), &request).await;
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct SimDisk {
     device_id: DeviceId,
     state: Mutex<DiskState>,
     pages_used: Arc<AtomicU64>,
+    /// Bytes of read requests and of write requests to payload files.
+    payload_bytes: [AtomicU64; 2],
 }
 
 struct DiskState {
@@ -71,6 +73,8 @@ struct DiskState {
     /// Folders, each ending in `/`, below which new files store only their lengths, unless their names end in one of
     /// these suffixes.
     hollow: Vec<(String, Vec<String>)>,
+    /// Folders and suffixes, as in `hollow`, of files whose bytes are counted as payload.
+    payload: Vec<(String, Vec<String>)>,
     rng: Rng,
     inodes_made: u64,
     /// Holder of each locked file: the file's number, the process, and a token of the guard.
@@ -83,6 +87,7 @@ struct DiskState {
 /// File of a disk.
 pub(super) struct SimInode {
     number: u64,
+    is_payload: bool,
     state: Mutex<InodeState>,
     pages_used: Arc<AtomicU64>,
 }
@@ -121,13 +126,20 @@ impl SimDisk {
             tree: Tree::new(),
             faults: DiskFaults::default(),
             hollow: Vec::new(),
+            payload: Vec::new(),
             rng,
             inodes_made: 0,
             locks: BTreeMap::new(),
             shared_locks: BTreeMap::new(),
             tokens: 0,
         };
-        Self { device, device_id, state: Mutex::new(state), pages_used: Arc::default() }
+        Self {
+            device,
+            device_id,
+            state: Mutex::new(state),
+            pages_used: Arc::default(),
+            payload_bytes: Default::default(),
+        }
     }
 
     pub fn set_faults(&self, world: &World, faults: DiskFaults) {
@@ -144,12 +156,21 @@ impl SimDisk {
         self.state.lock().hollow.push((format!("{folder}/"), except));
     }
 
+    pub fn count_payload(&self, folder: &str, except: &[&str]) {
+        let except = except.iter().map(|suffix| (*suffix).to_owned()).collect();
+        self.state.lock().payload.push((format!("{folder}/"), except));
+    }
+
     pub fn forget(&self) {
         self.device.forget();
     }
 
     pub fn counters(&self) -> DeviceCounters {
-        self.device.counters()
+        let mut counters = self.device.counters();
+        let [read, written] = self.payload_bytes.each_ref().map(|bytes| bytes.load(Relaxed));
+        counters.read_reasons.payload_bytes = read;
+        counters.write_reasons.payload_bytes = written;
+        counters
     }
 
     pub fn lose_power(&self) {

@@ -2,7 +2,7 @@
 
 use crate::device::{DeviceAction, DeviceCounters, DeviceModel, DeviceRequest, Ticket};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use weft_core::Nanos;
 
 /// Time of a request that only the page cache serves, in nanoseconds.
@@ -21,6 +21,8 @@ pub struct SimpleDisk {
     busy_until: u64,
     /// Completion time of each ticket.
     ends: BinaryHeap<Reverse<(u64, Ticket)>>,
+    /// Bytes in the page cache by file. Bytes that are written again before a sync count, and are written, twice.
+    unsynced: BTreeMap<u64, u64>,
     counters: DeviceCounters,
 }
 
@@ -34,7 +36,37 @@ impl SimpleDisk {
             copy_bytes_per_s: 10_000_000_000,
             busy_until: 0,
             ends: BinaryHeap::new(),
+            unsynced: BTreeMap::new(),
             counters: DeviceCounters::default(),
+        }
+    }
+
+    /// Counts the reasons for bytes on the medium.
+    fn count_reasons(&mut self, request: &DeviceRequest) {
+        let len = request.len.0;
+        let (reads, writes) = (&mut self.counters.read_reasons, &mut self.counters.write_reasons);
+        match request.action {
+            DeviceAction::Read => reads.requested_bytes += len,
+            DeviceAction::Write => {
+                writes.requested_bytes += len;
+                if !request.is_direct {
+                    writes.waiting_bytes += len;
+                    *self.unsynced.entry(request.file).or_default() += len;
+                }
+            }
+            DeviceAction::Sync => {
+                if let Some(unsynced) = self.unsynced.get_mut(&request.file) {
+                    let synced = len.min(*unsynced);
+                    *unsynced -= synced;
+                    writes.waiting_bytes -= synced;
+                }
+            }
+            DeviceAction::Cut if request.offset.0 == 0 => {
+                let dropped = self.unsynced.remove(&request.file).unwrap_or(0);
+                writes.waiting_bytes -= dropped;
+                writes.dropped_bytes += dropped;
+            }
+            DeviceAction::Cut | DeviceAction::Discard | DeviceAction::Name | DeviceAction::SyncNames => {}
         }
     }
 
@@ -77,6 +109,7 @@ pub(crate) fn transfer(len: u64, bytes_per_s: u64) -> u64 {
 
 impl DeviceModel for SimpleDisk {
     fn submit(&mut self, now: Nanos, ticket: Ticket, request: &DeviceRequest) {
+        self.count_reasons(request);
         let end = self.end(now.0, request);
         self.ends.push(Reverse((end, ticket)));
     }

@@ -29,12 +29,13 @@ impl SimDisk {
 
     /// Takes over the configuration of a mount point: faults, slowness and capacity.
     pub fn inherit_faults(&self, world: &World, other: &Self) {
-        let (faults, hollow) = {
+        let (faults, hollow, payload) = {
             let other = other.state.lock();
-            (other.faults, other.hollow.clone())
+            (other.faults, other.hollow.clone(), other.payload.clone())
         };
         self.set_faults(world, faults);
-        self.state.lock().hollow = hollow;
+        let mut state = self.state.lock();
+        (state.hollow, state.payload) = (hollow, payload);
     }
 
     /// Returns a copy of the unmounted disk on another device.
@@ -52,6 +53,7 @@ impl SimDisk {
                 copy.pages_used.fetch_add(content.pages(), Relaxed);
                 Arc::new(SimInode {
                     number: *inodes_made,
+                    is_payload: inode.is_payload,
                     state: Mutex::new(InodeState { content, mtime: from.mtime, writing_to: 0 }),
                     pages_used: Arc::clone(&copy.pages_used),
                 })
@@ -103,7 +105,7 @@ impl SimDisk {
             let mut byte = [0];
             let count = content.read(offset, &mut io::IoSliceMut::new(&mut byte));
             assert_eq!(count, 1, "a byte of the file");
-            content.write(offset, super::body::Written::Bytes(vec![byte[0] ^ mask]));
+            content.write(offset, super::body::Written::Bytes(vec![byte[0] ^ mask]), false);
         })
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use weft_bench::named;
 use weft_core::Nanos;
 use weft_core::units::human_bytes;
+use weft_env::device::{ReadReasons, WriteReasons};
 use weft_twin::{
     ClusterSpec, DeviceOutcome, IbridgeOutcome, Measure, OpKind, Outcome, PhaseOutcome, RunOptions,
 };
@@ -37,7 +38,7 @@ pub struct Run {
     /// Seed to use instead of the cluster's
     #[arg(long)]
     seed: Option<u64>,
-    /// Show the requests that reached each disk, and the activity of SSDs beside them, too
+    /// Show the requests that reached each disk, the reasons for the bytes written, and the activity of SSDs beside them, too
     #[arg(long)]
     disks: bool,
     /// Number of times that the workload runs on the same files; the last run is shown, with empty page caches
@@ -121,6 +122,7 @@ impl Run {
                 ]);
             }
             out!("\n{}", table.render());
+            out!("\n{}", write_reasons(outcome).render());
             if !outcome.ibridge.is_empty() {
                 out!("\n{}", logs(outcome).render());
             }
@@ -164,6 +166,8 @@ impl Run {
                 "write_bytes": counters.write_bytes,
                 "busy_ns": counters.busy.0,
                 "block_sizes": counters.block_sizes,
+                "read_reasons": read_reasons_json(&counters.read_reasons),
+                "write_reasons": write_reasons_json(&counters.write_reasons),
             });
             outln!("{row}");
         }
@@ -196,6 +200,67 @@ fn page_cache_note(outcome: &Outcome) -> Option<String> {
             human_bytes(moved),
             human_bytes(reached)
         )
+    })
+}
+
+/// Returns the table of the reasons for the bytes that each disk wrote.
+fn write_reasons(outcome: &Outcome) -> Table {
+    let mut table = Table::new([
+        "server",
+        "disk",
+        "payload",
+        "+ server files",
+        "+ padding",
+        "+ journal",
+        "+ before",
+        "- overwritten",
+        "- dropped",
+        "- waiting",
+        "= written",
+    ]);
+    for device in &outcome.devices {
+        let reasons = &device.counters.write_reasons;
+        table.row([
+            device.server.to_string(),
+            disk(device),
+            human_bytes(reasons.payload_bytes),
+            human_bytes(reasons.requested_bytes.saturating_sub(reasons.payload_bytes)),
+            human_bytes(reasons.padding_bytes),
+            human_bytes(reasons.journal_bytes),
+            human_bytes(reasons.waiting_before_bytes),
+            human_bytes(reasons.overwritten_bytes),
+            human_bytes(reasons.dropped_bytes),
+            human_bytes(reasons.waiting_bytes),
+            human_bytes(device.counters.write_bytes),
+        ]);
+    }
+    table
+}
+
+fn read_reasons_json(reasons: &ReadReasons) -> serde_json::Value {
+    json!({
+        "requested_bytes": reasons.requested_bytes,
+        "payload_bytes": reasons.payload_bytes,
+        "padding_bytes": reasons.padding_bytes,
+        "ahead_bytes": reasons.ahead_bytes,
+        "for_write_bytes": reasons.for_write_bytes,
+        "cached_bytes": reasons.cached_bytes,
+        "hole_bytes": reasons.hole_bytes,
+        "queued_bytes": reasons.queued_bytes,
+        "queued_before_bytes": reasons.queued_before_bytes,
+    })
+}
+
+fn write_reasons_json(reasons: &WriteReasons) -> serde_json::Value {
+    json!({
+        "requested_bytes": reasons.requested_bytes,
+        "payload_bytes": reasons.payload_bytes,
+        "padding_bytes": reasons.padding_bytes,
+        "journal_bytes": reasons.journal_bytes,
+        "overwritten_bytes": reasons.overwritten_bytes,
+        "dropped_bytes": reasons.dropped_bytes,
+        "waiting_bytes": reasons.waiting_bytes,
+        "waiting_before_bytes": reasons.waiting_before_bytes,
     })
 }
 
