@@ -270,9 +270,8 @@ impl<E: Env> Client<E> {
     /// # Errors
     /// `EINVAL` for an impossible change; `EBUSY` while its targets may hold data; `EPERM`; `Unreachable`.
     pub async fn change_server(&self, name: String, change: ServerChange) -> Result<ClusterMap> {
-        match self.session.call(Effect::Once, MetaRequest::ChangeServer { name, change }).await? {
-            reply => reply.into_map().ok_or_else(Error::unexpected_reply),
-        }
+        let reply = self.session.call(Effect::Once, MetaRequest::ChangeServer { name, change }).await?;
+        reply.into_map().ok_or_else(Error::unexpected_reply)
     }
 
     /// Names the failure domain of a server, and returns the cluster map afterwards. For administrators only.
