@@ -14,7 +14,7 @@ use std::io::{self, IoSlice};
 use weft_core::{ByteLen, ClusterId, FileId, LocalOffset, Nanos, ObjectId, ServerId, TargetId};
 use weft_env::{Conn, Env};
 use weft_wire::activity::Activity;
-use weft_wire::cluster::{DomainChange, ServerChange, ServerEntry};
+use weft_wire::cluster::{DomainChange, ServerChange};
 use weft_wire::data::{DataReply, DataRequest, DatafileId, ProbeWork, SCRUB_LEN_MAX, Samples, Scrubbed};
 use weft_wire::meta::{
     ClusterLevels, InodePath, KnownPath, MetaReply, MetaRequest, NamespaceReport, Quota, ScannedInode,
@@ -71,21 +71,6 @@ impl<E: Env> Core<E> {
             connection.exchange(Family::Status, &StatusRequest::Status).await.map(Ok)
         };
         self.with_connection_until(self.server(server), deadline, request).await.and_then(status_of)
-    }
-
-    /// Returns the entry of the metadata server that another server knows.
-    pub(crate) async fn metadata_entry_of(
-        &self,
-        server: &Server<E>,
-        deadline: Deadline,
-    ) -> Result<Option<ServerEntry>> {
-        let request = async |connection: &mut Connection<E>| {
-            connection.exchange(Family::Status, &StatusRequest::MetadataServer).await.map(Ok)
-        };
-        match self.with_connection_until(server, deadline, request).await? {
-            StatusReply::MetadataServer(entry) => Ok(entry),
-            _ => Err(Error::unexpected_reply()),
-        }
     }
 
     async fn request_status(&self, server: ServerId, request: StatusRequest) -> Result<StatusReply> {

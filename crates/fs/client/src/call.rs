@@ -234,8 +234,8 @@ impl<E: Env> Core<E> {
 
     /// Fetches the cluster map, before a reply is used that may name new targets.
     async fn fetch_map(&self, connection: &mut Connection<E>, reply: Option<&MetaReply>) -> io::Result<()> {
-        if let Some(map) = reply.cloned().and_then(MetaReply::into_map) {
-            self.take_map(map);
+        if let Some(reply @ (MetaReply::ClusterMap(_) | MetaReply::MapWithDomains { .. })) = reply {
+            self.take_map(reply.clone().into_map().ok_or_else(unexpected_reply)?);
             return Ok(());
         }
         let call = MetaCall { seq: 0, on_behalf: None, request: MetaRequest::ClusterMap };

@@ -8,15 +8,17 @@ use crate::error::Error;
 use crate::interruption;
 use crate::options::Checksums;
 use crate::pool::PooledConnection;
-use crate::server::{ConnectPolicy, Server};
+use crate::server::{ConnectPolicy, Entry, SEEK_CONNECTION_NUMBER, Server};
 use std::io;
 use std::pin::Pin;
 use weft_core::Nanos;
 use weft_env::{Address, Conn, Env, Peer};
+use weft_wire::cluster::ServerEntry;
 use weft_wire::greeting::{Caller, GreetingError};
 use weft_wire::hello::{Names, Opening, Process};
 use weft_wire::meta::{MetaReply, MetaRequest};
-use weft_wire::{Errno, Link, WireError, is_other_level};
+use weft_wire::status::{MetadataEntry, StatusReply, StatusRequest};
+use weft_wire::{Errno, Family, Link, WireError, is_other_level};
 
 /// First and longest pause between attempts to connect; the pause doubles. In a long outage it becomes longer.
 const PAUSE_MIN: Nanos = Nanos::from_ms(5);
@@ -102,7 +104,7 @@ pub(crate) async fn connect<E: Env>(
         }
         let policy = server.admit(core.env.now(), deadline.retry_for)?;
         let limit = core.options.connect_timeout.min(deadline.remaining(&core.env));
-        let key = core.greeting_key();
+        let (key, tried) = (core.greeting_key(), server.entry());
         let cause = match attempt(core, server, number, limit).await {
             Ok(connection) => {
                 server.mark_alive();
@@ -111,7 +113,7 @@ pub(crate) async fn connect<E: Env>(
             }
             // Another server may have its former address.
             Err(ConnectError::Refused(error)) if error.errno == Errno::EPROTO => {
-                match has_moved(core, server, true).await {
+                match has_moved(core, server, &tried, true, deadline).await {
                     true => continue,
                     false => return Err(server.mark_refused(core.env.now(), error)),
                 }
@@ -128,7 +130,7 @@ pub(crate) async fn connect<E: Env>(
         let waited = core.env.now().saturating_sub(start);
         let is_over = waited >= deadline.retry_for || deadline.has_passed(&core.env);
         let is_last = is_over || policy == ConnectPolicy::ProbeOnce;
-        if has_moved(core, server, is_last).await {
+        if has_moved(core, server, &tried, is_last, deadline).await {
             continue;
         }
         if core.has_given_up(server.id) {
@@ -147,49 +149,64 @@ pub(crate) async fn connect<E: Env>(
     }
 }
 
-/// Asks whether a server that does not answer has other addresses now: the metadata server for data servers, and data servers
-/// for the metadata server. They are asked when it has not answered for a while, or if this attempt is the last one.
-async fn has_moved<E: Env>(core: &Core<E>, server: &Server<E>, is_last: bool) -> bool {
-    let before = server.entry();
-    if server.id == core.map().metadata {
-        if !core.should_seek_metadata(is_last) {
-            return false;
+/// Asks whether a server that did not answer at its addresses in `tried` has others now: the metadata server for data servers,
+/// and data servers for the metadata server. They are asked when it has not answered for a while, or if this attempt is the
+/// last one.
+async fn has_moved<E: Env>(
+    core: &Core<E>,
+    server: &Server<E>,
+    tried: &Entry,
+    is_last: bool,
+    deadline: Deadline,
+) -> bool {
+    if server.id != core.map().metadata {
+        if core.should_ask_for_map() {
+            ask_for_map(core).await;
         }
-        seek_metadata(core, &before.name).await;
-    } else {
-        if !core.should_ask_for_map() {
-            return false;
-        }
-        ask_for_map(core).await;
+    } else if core.should_seek_metadata(is_last) {
+        let most = core.options.connect_timeout.min(ASK_INTERVAL).min(deadline.remaining(&core.env));
+        seek_metadata(core, &tried.name, Deadline::begin(&core.env, most)).await;
     }
-    *before != *server.entry()
+    **tried != *server.entry()
 }
 
-/// Looks into the cluster file, which may have been corrected, and asks some data servers, each time others, for the addresses of
-/// the metadata server `name`.
-fn seek_metadata<'a, E: Env>(core: &'a Core<E>, name: &'a str) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
-    Box::pin(async move {
-        let own = core.map().metadata;
-        let mut others: Vec<_> = core.servers().filter(|server| server.id != own).collect();
-        let first = (core.env.now().0 / ASK_INTERVAL.0) as usize;
-        let count = others.len().max(1);
-        others.rotate_left(first % count);
-        others.sort_by_key(|server| server.is_troubled());
-        for server in others.into_iter().take(ASKED_MAX) {
-            let soon = Deadline::begin(&core.env, core.options.connect_timeout.min(ASK_INTERVAL));
-            if let Ok(Some(entry)) = core.metadata_entry_of(server, soon).await
-                && entry.name == name
-                && !entry.addresses.is_empty()
-            {
-                core.move_metadata(entry.addresses);
-                return;
-            }
+/// Asks some data servers, each time others, for the addresses of the metadata server `name`. If none of them has news, looks into
+/// the cluster file, which may have been corrected.
+///
+/// Each server gets one attempt over a connection of its own: requests that wait for the metadata server may have all pooled
+/// ones.
+async fn seek_metadata<E: Env>(core: &Core<E>, name: &str, deadline: Deadline) {
+    let own = core.map().metadata;
+    let mut others: Vec<_> =
+        core.servers().filter(|server| server.id != own && !server.is_refused()).collect();
+    // Processes that lose the server in the same second ask different servers.
+    let turn = u128::from(core.env.now().0 / ASK_INTERVAL.0).wrapping_add(core.session_id.0);
+    let count = others.len().max(1);
+    others.rotate_left((turn % count as u128) as usize);
+    others.sort_by_key(|server| server.is_troubled());
+    for server in others.into_iter().take(ASKED_MAX) {
+        if deadline.has_passed(&core.env) {
+            break;
         }
-        // The file counts less than what a server says.
-        if let Some(addresses) = core.options.addresses.as_ref().and_then(|renewal| (renewal.0)()) {
-            core.move_metadata(addresses);
+        let limit = deadline.remaining(&core.env);
+        let Ok(mut connection) = attempt(core, server, SEEK_CONNECTION_NUMBER, limit).await else { continue };
+        if deadline.limit(&core.env, &mut connection.link, core.options.request_timeout).is_err() {
+            continue;
         }
-    })
+        let request = StatusRequest::MetadataServer;
+        if let Ok(StatusReply::MetadataServer(Some(told))) =
+            connection.exchange(Family::Status, &request).await
+            && told.entry.name == name
+            && core.move_metadata(told)
+        {
+            return;
+        }
+    }
+    if let Some(addresses) = core.options.metadata_search.as_ref().and_then(|search| (search.0)()) {
+        let version = core.map().version;
+        let entry = ServerEntry { name: name.to_owned(), addresses };
+        core.move_metadata(MetadataEntry { version: version.saturating_add(1), entry });
+    }
 }
 
 /// Fetches the map, and which targets wait for other disks. Its type is written out because this calls what connects, which calls this.

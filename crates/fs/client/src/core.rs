@@ -16,10 +16,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use weft_core::{ClusterId, Nanos, ServerId, TargetId, TargetState};
-use weft_env::{Address, Env, Notify, Processor};
+use weft_env::{Env, Notify, Processor};
 use weft_wire::cluster::ServerEntry;
 use weft_wire::hello::SessionId;
 use weft_wire::meta::{HandleId, TargetRecord};
+use weft_wire::status::MetadataEntry;
 use weft_wire::{ClusterMap, Errno};
 
 /// Shortest time between two questions for the map while a server does not answer, and between two looks for another key
@@ -38,6 +39,8 @@ pub(crate) struct Core<E: Env> {
     map_asked_at: Mutex<Option<Nanos>>,
     /// When other servers were last asked for the addresses of the metadata server.
     metadata_sought_at: Mutex<Option<Nanos>>,
+    /// Version of the map from which they named its present addresses; 0 before.
+    metadata_version: Mutex<u32>,
     /// Targets whose disks were given up, when the metadata server was last asked for the map because another server did not
     /// answer.
     given_up: Mutex<BTreeSet<TargetId>>,
@@ -104,6 +107,7 @@ impl<E: Env> Core<E> {
             map_version: AtomicU32::new(map.version),
             map_asked_at: Mutex::default(),
             metadata_sought_at: Mutex::default(),
+            metadata_version: Mutex::default(),
             given_up: Mutex::default(),
             renewed_key: Mutex::default(),
             key_looked_at: Mutex::default(),
@@ -188,24 +192,31 @@ impl<E: Env> Core<E> {
     /// Whether to ask other servers now where the metadata server is, which does not answer.
     pub(crate) fn should_seek_metadata(&self, is_last_attempt: bool) -> bool {
         let now = self.env.now();
-        self.options.addresses.is_some()
+        self.options.metadata_search.is_some()
             && (is_last_attempt || self.metadata_server().is_down_for(now, SEEK_AFTER))
             && is_due(&self.metadata_sought_at, now)
     }
 
-    /// Takes the addresses of the metadata server that another server has named. The map keeps its version: the metadata
-    /// server has the whole one.
-    pub(crate) fn move_metadata(&self, addresses: Vec<Address>) {
+    /// Takes the addresses of the metadata server from a later map than this client has, and returns whether they are others.
+    /// The rest of the map is fetched when the metadata server answers.
+    pub(crate) fn move_metadata(&self, told: MetadataEntry) -> bool {
+        let MetadataEntry { version, entry } = told;
         let mut current = self.map.write();
+        let mut sought = self.metadata_version.lock();
         let at = current.metadata.0 as usize;
-        if current.servers[at].addresses == addresses {
-            return;
+        if version <= current.version.max(*sought)
+            || entry.addresses.is_empty()
+            || current.servers[at].addresses == entry.addresses
+        {
+            return false;
         }
+        *sought = version;
         let mut map = ClusterMap::clone(&current);
-        map.servers[at].addresses = addresses;
+        map.servers[at].addresses = entry.addresses;
         let map = Arc::new(map);
         self.servers[at].take_map(&map);
         *current = map;
+        true
     }
 
     /// The key that greetings name and prove; `None` without one.

@@ -191,7 +191,7 @@ impl Error {
 
     /// Error for a server's reply that does not fit the request.
     pub(crate) fn unexpected_reply() -> Self {
-        const WHY: &str = "a server's reply does not fit its request; use the same Weft everywhere";
+        const WHY: &str = "a server's reply does not fit its request; install the same Weft on both, or versions that follow each other";
         Self::misuse(Errno::EPROTO, WHY)
     }
 

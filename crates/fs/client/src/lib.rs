@@ -105,7 +105,7 @@ pub use locks::Wait;
 pub use log::{is_about_waiting, is_end_of_outage, set_log};
 pub use migrate::{MoveOptions, MoveOutcome, MoveProgress, MoveReport, ProgressCallback};
 pub use options::{
-    AddressRenewal, Checksums, ClientOptions, Credentials, IssuedKey, Key, KeyRenewal, Transport,
+    Checksums, ClientOptions, Credentials, IssuedKey, Key, KeyRenewal, MetadataSearch, Transport,
 };
 pub use pinned_extents::PinnedExtents;
 pub use size::LastKnown;

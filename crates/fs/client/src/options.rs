@@ -79,9 +79,9 @@ pub struct ClientOptions {
     /// Number of processes of the parallel program that this client belongs to; `None` if it is not known to be one.
     /// Replicas serve programs with a certain number.
     pub ranks: Option<u32>,
-    /// How to read the cluster file again while the metadata server does not answer. Other servers of the cluster are then
-    /// asked for its addresses, too. `None` to do neither.
-    pub addresses: Option<AddressRenewal>,
+    /// Where to look, besides other servers, for the addresses of a metadata server that does not answer. `None` not to look for
+    /// others at all.
+    pub metadata_search: Option<MetadataSearch>,
     /// Feature levels that this client knows.
     pub levels: Levels,
     /// Process id reported to other clients as the holder of a lock, and to administrators.
@@ -114,7 +114,7 @@ impl Default for ClientOptions {
             kernel_cache: false,
             job: None,
             ranks: None,
-            addresses: None,
+            metadata_search: None,
             levels: Levels::KNOWN,
             pid: 0,
             host: String::new(),
@@ -170,11 +170,11 @@ pub struct Credentials {
 
 /// Reads the cluster file again; returns the addresses of the metadata server if the file has others than at the start.
 #[derive(Clone)]
-pub struct AddressRenewal(pub Arc<dyn Fn() -> Option<Vec<Address>> + Send + Sync>);
+pub struct MetadataSearch(pub Arc<dyn Fn() -> Option<Vec<Address>> + Send + Sync>);
 
-impl std::fmt::Debug for AddressRenewal {
+impl std::fmt::Debug for MetadataSearch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("AddressRenewal")
+        f.write_str("MetadataSearch")
     }
 }
 

@@ -37,6 +37,8 @@ const REFUSED_FOR: (Nanos, Nanos) = (Nanos::from_s(1), Nanos::from_s(60));
 const DATA_CONNECTION_NUMBER_FIRST: u32 = 1 << 16;
 /// Number of the connection that leases belong to.
 pub(crate) const LEASE_CONNECTION_NUMBER: u32 = 1 << 17;
+/// Number of connections that only ask where the metadata server is.
+pub(crate) const SEEK_CONNECTION_NUMBER: u32 = LEASE_CONNECTION_NUMBER + 1;
 
 /// One server of the cluster.
 pub(crate) struct Server<E: Env> {

@@ -3,7 +3,7 @@
 use crate::key::{Key, KeyError};
 use crate::model::{self, Cluster};
 use std::sync::Arc;
-use weft_client::{AddressRenewal, ClientOptions, Credentials, KeyRenewal};
+use weft_client::{ClientOptions, Credentials, KeyRenewal, MetadataSearch};
 use weft_core::{Nanos, SplitPolicy};
 use weft_wire::hello::{Identity, Role};
 use weft_wire::keys::Holder;
@@ -49,7 +49,7 @@ impl Cluster {
             },
             security: self.security,
             ranks: crate::replicas::rank_count(|name| std::env::var(name).ok()),
-            addresses: Some(self.address_renewal()),
+            metadata_search: Some(self.metadata_search()),
             levels: crate::process::levels(),
             pid: std::process::id(),
             host: crate::process::host_name(),
@@ -58,15 +58,20 @@ impl Cluster {
         }
     }
 
-    fn address_renewal(&self) -> AddressRenewal {
-        let addresses = |cluster: &Self| {
-            let servers = &cluster.servers;
-            servers.iter().find(|server| server.metadata.is_some()).map(|server| server.addresses.clone())
+    /// Returns what reads this file again, and the addresses of the same metadata server if they are others than now.
+    fn metadata_search(&self) -> MetadataSearch {
+        let of_metadata = |cluster: &Self| {
+            let found = cluster.servers.iter().find(|server| server.metadata.is_some());
+            found.map(|server| (cluster.name.clone(), server.name.clone(), server.addresses.clone()))
         };
-        let (file, before) = (self.file.clone(), addresses(self));
-        AddressRenewal(Arc::new(move || {
-            let now = addresses(&Self::load(&file).ok()?);
-            now.filter(|now| Some(now) != before.as_ref())
+        // The program may change its directory.
+        let file = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
+        let before = of_metadata(self);
+        MetadataSearch(Arc::new(move || {
+            let (cluster, server, addresses) = of_metadata(&Self::load(&file).ok()?)?;
+            let (cluster_before, server_before, addresses_before) = before.as_ref()?;
+            let is_same = cluster == *cluster_before && server == *server_before;
+            (is_same && addresses != *addresses_before).then_some(addresses)
         }))
     }
 

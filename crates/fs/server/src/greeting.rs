@@ -240,8 +240,7 @@ fn check_names<E: Env>(shared: &Shared<E>, names: &Names) -> Result<Level, WireE
     }
     config.levels.common(names.levels).ok_or_else(|| {
         let detail = format!(
-            "server {:?} knows {} of the protocol, this program {}: install the same Weft on both, or versions that follow \
-             each other",
+            "server {:?} knows feature {}, this program {}: install the same Weft on both, or versions that follow each other",
             config.name, config.levels, names.levels
         );
         WireError::new(Errno::EPROTO, detail)

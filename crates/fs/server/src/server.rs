@@ -26,7 +26,7 @@ use weft_store::error::TargetError;
 use weft_store::target::Target;
 use weft_wire::cluster::ServerEntry;
 use weft_wire::meta::Quota;
-use weft_wire::status::ServerStatus;
+use weft_wire::status::{MetadataEntry, ServerStatus};
 use weft_wire::{Errno, WireError};
 
 /// Interval of the server's periodic work on connections, leases and memory.
@@ -102,8 +102,8 @@ pub struct Shared<E: Env> {
     /// Number of listeners that are open.
     listening: AtomicUsize,
     stopped_notify: E::Notify,
-    /// The metadata server, as its cluster file or the metadata server itself has named it.
-    metadata_server: Mutex<Option<ServerEntry>>,
+    /// The metadata server: with version 0 as the cluster file names it, otherwise as it has said itself.
+    metadata_server: Mutex<Option<MetadataEntry>>,
     /// Whether the task that exchanges service times runs.
     exchanging: AtomicBool,
     /// Latencies of requests to the metadata service.
@@ -121,21 +121,31 @@ impl<E: Env> Shared<E> {
 
     /// Entry of the metadata server, as far as it is known.
     pub(crate) fn metadata_server(&self) -> Option<ServerEntry> {
-        self.metadata_server.lock().clone()
+        self.metadata_server.lock().as_ref().map(|known| known.entry.clone())
     }
 
-    /// Takes the entry that the metadata server sent. A server that has another name is not the one of this cluster file.
-    pub(crate) fn set_metadata_server(&self, entry: ServerEntry) {
+    /// What the metadata server has said of itself.
+    pub(crate) fn told_metadata_entry(&self) -> Option<MetadataEntry> {
+        self.metadata_server.lock().clone().filter(|known| known.version > 0)
+    }
+
+    /// Takes what the metadata server says of itself. One of another name is not that of this cluster file.
+    pub(crate) fn set_metadata_server(&self, told: MetadataEntry) {
         let mut known = self.metadata_server.lock();
-        if known.as_ref().is_some_and(|known| known.name == entry.name && *known != entry) {
-            let addresses: Vec<_> = entry.addresses.iter().map(ToString::to_string).collect();
+        let Some(known) = known.as_mut().filter(|known| known.entry.name == told.entry.name) else { return };
+        if told.version < known.version {
+            return;
+        }
+        let addresses = &told.entry.addresses;
+        if !addresses.iter().any(|address| known.entry.addresses.contains(address)) {
+            let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
             self.log(&format!(
                 "metadata server {} has moved to {}: correct its address in the cluster file before this server starts again",
-                entry.name,
+                told.entry.name,
                 addresses.join(" or ")
             ));
-            *known = Some(entry);
         }
+        *known = told;
     }
 
     /// Latencies of a kind of request since the start.
@@ -305,7 +315,7 @@ impl Server {
             stopped: AtomicBool::new(false),
             listening: AtomicUsize::new(listeners.len()),
             stopped_notify: env.notify(),
-            metadata_server: Mutex::new(metadata_server),
+            metadata_server: Mutex::new(metadata_server.map(|entry| MetadataEntry { version: 0, entry })),
             exchanging: AtomicBool::new(false),
             latencies: Latencies::default(),
             activity: Arc::new(Activity::new()),

@@ -85,10 +85,10 @@ pub(crate) async fn reply<E: Env>(
             Errno::EPERM,
             "only servers of the cluster exchange revoked keys: use `weft key revoke`",
         )),
-        Ok(StatusRequest::MetadataServer) => StatusReply::MetadataServer(shared.metadata_server()),
-        Ok(StatusRequest::SetMetadataServer(entry)) if connection.is_server() => {
-            shared.set_metadata_server(entry);
-            StatusReply::MetadataServer(shared.metadata_server())
+        Ok(StatusRequest::MetadataServer) => StatusReply::MetadataServer(shared.told_metadata_entry()),
+        Ok(StatusRequest::SetMetadataServer(told)) if connection.is_server() => {
+            shared.set_metadata_server(told);
+            StatusReply::MetadataServer(shared.told_metadata_entry())
         }
         Ok(StatusRequest::SetMetadataServer(_)) => {
             const WHY: &str = "only servers of the cluster say where the metadata server is";

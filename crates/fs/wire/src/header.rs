@@ -108,8 +108,15 @@ pub enum Malformed {
     #[error("the peer does not speak Weft's protocol")]
     Magic,
     /// The peer uses another feature level.
-    #[error("the peer speaks level {0} of the protocol, this program {known}: install the same Weft on both", known = Levels::KNOWN)]
+    #[error(
+        "the peer speaks feature level {0}, this program {known}: install the same Weft on both, or versions that follow \
+         each other",
+        known = Levels::KNOWN
+    )]
     Level(u8),
+    /// The message has another feature level than its connection.
+    #[error("a message of feature level {0} on a connection of level {1}")]
+    OtherLevel(u8, u8),
     /// The header does not match its checksum.
     #[error("message header damaged on the wire (checksum)")]
     HeaderCrc,

@@ -1,7 +1,7 @@
 //! Feature levels: which messages and stored forms two versions of Weft have in common.
 //!
-//! A version knows two levels at least, its own and the one before. Two programs use the highest level that both know, on each
-//! connection anew. A cluster has a level of its own. Nothing of a later level is stored before an administrator raises it with
+//! A version knows two levels at least, its own and the one before. The greeting of each connection agrees on the highest level that
+//! both programs know. A cluster has a level of its own. Nothing of a later level is stored before an administrator raises it with
 //! `weft upgrade`, so that servers of the earlier version can still read everything.
 //!
 //! | level | adds |

@@ -287,7 +287,7 @@ impl<C: Conn> Link<C> {
             self.inbox[self.start..self.start + HEADER_LEN].try_into().expect("a header's length");
         let header = Header::decode(bytes)?;
         if header.level != self.level {
-            return Err(Malformed::Level(header.level.0).into());
+            return Err(Malformed::OtherLevel(header.level.0, self.level.0).into());
         }
         if header.is_sealed != self.sealed.is_some() {
             return Err(Malformed::Forged.into());

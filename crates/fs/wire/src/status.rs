@@ -27,8 +27,8 @@ pub enum StatusRequest {
     Activity,
     /// Returns the entry of the metadata server, for clients that know a former address of it.
     MetadataServer,
-    /// Says where the metadata server is. Reserved for servers. Reply: `MetadataServer`.
-    SetMetadataServer(ServerEntry),
+    /// Says where the metadata server is. Reserved for the metadata server. Reply: `MetadataServer`.
+    SetMetadataServer(MetadataEntry),
 }
 
 /// Reply to a status request.
@@ -46,8 +46,17 @@ pub enum StatusReply {
     Revoked,
     /// Reply to `Activity`.
     Activity(Box<Activity>),
-    /// Reply to `MetadataServer` and `SetMetadataServer`: the entry, as far as the server knows it.
-    MetadataServer(Option<ServerEntry>),
+    /// Reply to `MetadataServer` and `SetMetadataServer`: what the metadata server has said last; `None` before it has.
+    MetadataServer(Option<MetadataEntry>),
+}
+
+/// Entry of the metadata server in a cluster map.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MetadataEntry {
+    /// Version of the map.
+    pub version: u32,
+    /// The entry.
+    pub entry: ServerEntry,
 }
 
 /// State of one server.

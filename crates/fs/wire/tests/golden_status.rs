@@ -12,8 +12,8 @@ use weft_wire::hello::Process;
 use weft_wire::keys::{KeyId, Revoked};
 use weft_wire::meta::{SpaceReservation, TargetRecord};
 use weft_wire::status::{
-    AuditStatus, CacheStatus, DelegateCounts, KeyStatus, MetadataStatus, MoveCounts, RefusedTarget,
-    ServerStatus, SsdClass, SsdStatus, StatusReply, StatusRequest, TargetStatus, UserStatus,
+    AuditStatus, CacheStatus, DelegateCounts, KeyStatus, MetadataEntry, MetadataStatus, MoveCounts,
+    RefusedTarget, ServerStatus, SsdClass, SsdStatus, StatusReply, StatusRequest, TargetStatus, UserStatus,
 };
 use weft_wire::{Errno, WireError};
 
@@ -33,8 +33,9 @@ fn encoded_requests_match_the_golden_bytes() {
     );
 }
 
-fn entry() -> ServerEntry {
-    ServerEntry { name: "node3".into(), addresses: vec![Address::Tcp("node3".into(), 7411)] }
+fn entry() -> MetadataEntry {
+    let addresses = vec![Address::Tcp("node3".into(), 7411)];
+    MetadataEntry { version: 300, entry: ServerEntry { name: "node3".into(), addresses } }
 }
 
 fn activity(status: ServerStatus) -> Activity {

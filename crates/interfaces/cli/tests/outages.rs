@@ -11,6 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use weft_env::real::{RealEnv, block_on};
 
 /// Limit for conditions that hold soon after a server is back.
 const SOON: Duration = Duration::from_secs(60);
@@ -211,6 +212,33 @@ fn a_wait_ends_by_a_signal_by_a_given_up_disk_or_by_the_time_that_the_job_choose
     servers.weft(["target", "replace", "1", "--data-lost"]);
     let (status, _, told) = reader.end(AT_ONCE);
     assert!(!status.success() && told.contains("its disks were given up"), "{status} {told}");
+}
+
+#[test]
+fn a_request_gives_up_in_time_while_no_server_answers() {
+    // With one connection to each server, the search for the metadata server must not wait for that of the request.
+    let mut servers = Servers::started(2, "", "", "[client]\nconnections_max = 1\n");
+    let config = weft_config::Cluster::load(&servers.path("cluster.toml")).expect("a cluster file");
+    let options =
+        weft_client::ClientOptions { retry_for: weft_core::Nanos::from_s(4), ..config.client_options() };
+    assert!(options.metadata_search.is_some() && options.connections_max == 1);
+    let credentials = config.credentials().expect("no key is needed");
+    let client = weft_client::Client::new(RealEnv::new(), config.map(), options, credentials);
+    let root = weft_wire::meta::InodePath::from_root(Vec::new(), false);
+    let stat = || block_on(client.stat(&root));
+    stat().expect("the servers answer");
+    for id in 0..servers.len() {
+        servers.kill(id);
+    }
+    for _ in 0..3 {
+        let began = Instant::now();
+        assert_eq!(stat().expect_err("no server answers").errno(), libc::EIO);
+        assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    }
+    for id in 0..servers.len() {
+        servers.start(id);
+    }
+    common::until(SOON, "the servers are used again", || stat().ok());
 }
 
 #[test]

@@ -91,8 +91,9 @@ struct FileState {
     len: u64,
     /// Whether its space or length has changed since the last sync.
     is_changed: bool,
-    /// Pages that differ from those on the device, and the bytes in them that were written.
+    /// Pages that differ from those on the device.
     dirty: Ranges,
+    /// Bytes of those pages that programs wrote; the rest of a page is padding.
     written: Ranges,
     /// Pages that were read or written. A partial write to any other page need not read it.
     mapped: Ranges,

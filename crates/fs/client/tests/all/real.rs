@@ -273,7 +273,7 @@ fn a_server_of_another_version_is_named_at_once() {
     let error = block_on(client.stat(&at("f"))).expect_err("it cannot talk to that server");
     assert_eq!(error.errno(), Errno::EPROTO.0);
     let text = error.to_string();
-    let levels = format!("speaks level 200 of the protocol, this program {}", weft_wire::Levels::KNOWN);
+    let levels = format!("speaks feature level 200, this program {}", weft_wire::Levels::KNOWN);
     for part in ["server s0 at unix:", &levels, "install the same Weft", "weft stop"] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -21,7 +21,7 @@ use weft_core::parts::SpaceLeft;
 use weft_core::{ByteLen, Nanos, Reserve, ServerId, TargetId};
 use weft_env::{Env, Notify, Space};
 use weft_wire::keys::Revoked;
-use weft_wire::status::{ServerStatus, StatusReply, StatusRequest};
+use weft_wire::status::{MetadataEntry, ServerStatus, StatusReply, StatusRequest};
 use weft_wire::{ClusterMap, ClusterSecret, Family, Link};
 
 /// Timeout of each of connecting, sending and receiving.
@@ -235,7 +235,8 @@ impl<E: Env> Service<E> {
                 let map = self.core.map.get();
                 let own = map.server(map.metadata);
                 if self.core.keeps_map && server != map.metadata && told.as_ref() != Some(own) {
-                    let tell = StatusRequest::SetMetadataServer(own.clone());
+                    let entry = MetadataEntry { version: map.version, entry: own.clone() };
+                    let tell = StatusRequest::SetMetadataServer(entry);
                     match round_trip(&mut link, Family::Status, number, &tell).await? {
                         StatusReply::MetadataServer(_) => told = Some(own.clone()),
                         other => return Err(format!("{other:?}")),

@@ -125,7 +125,7 @@ fn a_peer_without_a_common_level_is_refused() {
             let mut client = Client::bare(&stage.env, &stage.unix).await;
             let why = client.greet(caller, None).await.expect_err("no common level");
             assert_eq!(why.errno, Errno::EPROTO);
-            let expected = format!("knows {} of the protocol, this program levels", Levels::KNOWN);
+            let expected = format!("knows feature {}, this program levels", Levels::KNOWN);
             assert!(why.detail.contains(&expected), "{why}");
             assert!(client.is_ended().await);
             // Programs older than the first release put a version there, even in a greeting.

@@ -708,8 +708,8 @@ pub enum MetaRequest {
         /// The new level.
         to: Level,
     },
-    /// Names the failure domain of a server (M). Level 2. Reserved for administrators. Reply: `MapWithDomains`; `EOPNOTSUPP`
-    /// while the cluster has level 1.
+    /// Names the failure domain of a server (M). Level 2. Reserved for administrators. Reply: as for `ClusterMap`;
+    /// `EOPNOTSUPP` while the cluster has level 1.
     SetDomain {
         /// Name of the server.
         name: String,

@@ -108,7 +108,7 @@ fn list(weft: &Weft, as_json: bool) -> Result<(), Failure> {
     let levels = block_on(weft.client.levels()).map_err(failed)?;
     let level =
         |name: &str| levels.servers.iter().find(|(known, _)| known == name).map(|(_, latest)| latest.0);
-    let mut table = Table::new(["SERVER", "HOST", "RACK", "LEVELS UP TO", "TARGETS", "ADDRESSES"]);
+    let mut table = Table::new(["SERVER", "HOST", "RACK", "KNOWS LEVEL", "TARGETS", "ADDRESSES"]);
     let mut all = Vec::new();
     for (number, entry) in map.numbered() {
         let domain = map.domain_of(number);

@@ -66,11 +66,12 @@ impl Upgrade {
                     before.cluster
                 );
             }
+            (false, _) if common > after.cluster => outln!("the cluster has level {}", after.cluster),
             (false, _) => {
                 outln!("the cluster has level {}, the latest that all servers know", after.cluster);
                 let behind = behind(&after);
                 if !behind.is_empty() {
-                    outln!("a later version of Weft is missing on {}", behind.join(", "));
+                    outln!("servers with an earlier version of Weft: {}", behind.join(", "));
                 }
             }
         }
@@ -101,7 +102,7 @@ fn as_json(levels: &ClusterLevels) -> serde_json::Value {
 }
 
 fn print_levels(levels: &ClusterLevels) {
-    let mut table = Table::new(["SERVER", "LEVELS UP TO"]);
+    let mut table = Table::new(["SERVER", "KNOWS LEVEL"]);
     for (name, latest) in &levels.servers {
         table.row([name.clone(), latest.to_string()]);
     }

@@ -9,7 +9,7 @@ use crate::metadata::identity::{Identity, IdentityError};
 use crate::metadata::log::LogKey;
 use crate::metadata::record::{Damaged, Untrusted, seal};
 use crate::metadata::rows::{
-    Inode, Node, RESTORED_KEY, ReplicaRow, RestoredRow, START_KEY, StartRow, TargetRow,
+    Inode, LEVELS_KEY, LevelsRow, Node, RESTORED_KEY, ReplicaRow, RestoredRow, START_KEY, StartRow, TargetRow,
 };
 use std::io;
 use weft_core::replicas::Phase;
@@ -147,6 +147,11 @@ fn changed(row: DumpRow) -> Result<DumpRow, Damaged> {
             // The restored database starts as after a crash.
             let incarnation = start.incarnation.saturating_add(STARTS_SKIPPED);
             seal(table, &key, &StartRow { incarnation, clean: false, unused: false })
+        }
+        Table::Counters if key == LEVELS_KEY => {
+            // Servers may have returned to an earlier version after the dump. They report at their next start.
+            let row: LevelsRow = Untrusted::new(value).open(table, &key)?;
+            seal(table, &key, &LevelsRow { servers: Vec::new(), ..row })
         }
         Table::Targets => {
             // Targets were attached after the dump. A restore continues with them as they are.
