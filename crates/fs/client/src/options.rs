@@ -79,8 +79,8 @@ pub struct ClientOptions {
     /// Number of processes of the parallel program that this client belongs to; `None` if it is not known to be one.
     /// Replicas serve programs with a certain number.
     pub ranks: Option<u32>,
-    /// Where to look, besides other servers, for the addresses of a metadata server that does not answer. `None` not to look for
-    /// others at all.
+    /// Reads the cluster file again while the metadata server does not answer and other servers do not know more. With `None`,
+    /// the client asks neither the file nor other servers.
     pub metadata_search: Option<MetadataSearch>,
     /// Feature levels that this client knows.
     pub levels: Levels,

@@ -124,7 +124,7 @@ impl<E: Env> Shared<E> {
         self.metadata_server.lock().as_ref().map(|known| known.entry.clone())
     }
 
-    /// What the metadata server has said of itself.
+    /// Entry that the metadata server has sent.
     pub(crate) fn told_metadata_entry(&self) -> Option<MetadataEntry> {
         self.metadata_server.lock().clone().filter(|known| known.version > 0)
     }
