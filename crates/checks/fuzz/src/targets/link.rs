@@ -90,7 +90,8 @@ fn next_message(left: &mut &[u8], body_len_max: u32) -> (Option<End>, Option<Hea
     }
     let Some((bytes, rest)) = left.split_first_chunk::<HEADER_LEN>() else { return (Some(End::Cut), None) };
     let Ok(header) = Header::decode(bytes) else { return (Some(End::Invalid), None) };
-    if header.is_sealed || header.body_len > body_len_max {
+    let is_other_level = header.level != weft_wire::Level::LATEST;
+    if is_other_level || header.is_sealed || header.body_len > body_len_max {
         return (Some(End::Invalid), None);
     }
     let Some(rest) = rest.get(header.body_len as usize..) else { return (Some(End::Cut), None) };
