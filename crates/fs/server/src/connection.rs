@@ -195,7 +195,8 @@ async fn requests<E: Env>(
                 Some(added) => added.serve(caller, link, &incoming).await,
                 None => E::boxed(refuse_role(shared, link, &incoming)).await,
             },
-            (_, Family::Status) => E::boxed(serve_status(shared, link, entry, &incoming, data)).await,
+            // Rare, so its state is not kept on the stack of each connection.
+            (_, Family::Status) => Box::pin(serve_status(shared, link, entry, &incoming, data)).await,
         };
         entry.stop_expecting();
         entry.set_busy(false);

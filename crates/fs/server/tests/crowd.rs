@@ -8,8 +8,8 @@ use weft_wire::data::DataReply;
 
 const CONNECTIONS: u32 = 4096;
 /// Maximum resident memory per idle connection in KiB, client and server together in this process: the touched part of
-/// a thread's stack, and a buffer of 4 KiB on each side. Without optimization, each temporary has its own place on the stack.
-const KIB_PER_CONNECTION_MAX: u64 = if cfg!(debug_assertions) { 352 } else { 56 };
+/// a thread's stack, and a buffer of 4 KiB on each side.
+const KIB_PER_CONNECTION_MAX: u64 = if cfg!(debug_assertions) { 320 } else { 48 };
 
 fn process_status(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("status");

@@ -388,8 +388,8 @@ impl<E: Env> Service<E> {
                 let register = |t: &mut dyn Transaction, op: &Op<'_>| {
                     op.register_server(t, (&name, levels), &addresses, &targets, format)
                 };
-                let reply = self.change(call, register).await?;
-                // Data servers learn where this server is.
+                let reply = Box::pin(self.change(call, register)).await?;
+                // Data servers learn the addresses of the metadata server, which may have changed.
                 self.watch_work.notify_all();
                 Ok(reply)
             }
@@ -399,12 +399,12 @@ impl<E: Env> Service<E> {
             }
             R::SetDomain { name, change } => {
                 self.require_administrator(call)?;
-                self.change(call, |t, op| op.set_domain(t, &name, &change)).await
+                Box::pin(self.change(call, |t, op| op.set_domain(t, &name, &change))).await
             }
             R::Levels => self.read(call, |s, op| op.levels(s)),
             R::RaiseLevel { to } => {
                 self.require_administrator(call)?;
-                self.change(call, |t, op| op.raise_level(t, to)).await
+                Box::pin(self.change(call, |t, op| op.raise_level(t, to))).await
             }
             R::Targets => self.read(call, |_, op| Ok(op.targets())),
             R::ChangeTarget { target, change } => {
